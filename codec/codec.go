@@ -113,7 +113,7 @@ func New(k kernels.Codec) (*Quantizer, error) {
 	}
 	c.lut = byteTable(c.weights, c.Nbits)
 	if !k.Codebook.Uniform() {
-		if mids, increasing := midpoints(c.weights); increasing {
+		if mids, ascending := midpoints(c.weights); ascending {
 			c.Cutoffs = mids
 			c.buckets = &bucketer{mids}
 		}
@@ -258,12 +258,12 @@ func NewFlat(dim int) (*Quantizer, error) {
 	}
 	return New(kernels.Codec{
 		Centroids: kernels.Centroids{K: 1, Dim: dim, Type: kernels.BF16, Data: make([]byte, dim*kernels.BF16.Size())},
-		Codebook:  kernels.Codebook{Nbits: 8, Step: 2. / 255},
+		Codebook:  kernels.Codebook{Nbits: 8, Step: 2. / 255}, // 256 levels from −1 to 1
 		FactorMax: minFactorMax,
 	})
 }
 
-// isFlat reports whether a codec is one of Flat.
+// isFlat reports whether a codec is one of [NewFlat].
 func isFlat(k *kernels.Codec) bool {
 	if k.Centroids.K != 1 || !k.Codebook.Uniform() {
 		return false

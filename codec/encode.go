@@ -181,7 +181,7 @@ func (j *encodeJob) Run(worker, block int) error {
 			c.clearPadding(packed)
 			y := c.reconstruct(s.values[:c.Dim], code, packed)
 			f, clamped := c.storeFactor(dot64(y, y))
-			j.putToken(t, code, f, clamped, total)
+			j.storeToken(t, code, f, clamped, total)
 		}
 		return nil
 	}
@@ -196,8 +196,8 @@ func (j *encodeJob) Run(worker, block int) error {
 	for t := lo; t < hi; t++ {
 		code := s.codes[t-lo]
 		r := c.encodeToken(j.residuals[t*rowBytes:(t+1)*rowBytes], s, j.x[t*c.Dim:(t+1)*c.Dim], code)
-		j.putToken(t, code, r.factor, r.clamped, total)
-		total.sumSq += r.error
+		j.storeToken(t, code, r.factor, r.clamped, total)
+		total.sumSq += r.squaredError
 		if r.zero {
 			total.zero++
 		}
@@ -214,7 +214,7 @@ func (s *encodeScratch) allocate(c *Quantizer) {
 type encodedToken struct {
 	factor        int16
 	clamped, zero bool
-	error         float64 // squared
+	squaredError  float64
 }
 
 // encodeToken packs the residual of a token x with a given code.
@@ -227,7 +227,7 @@ func (c *Quantizer) encodeToken(packed []byte, s *encodeScratch, x []float32, co
 	yy := dot64(y, y)
 	f, clamped := c.storeFactor(yy)
 	squaredError := squaredErrorOf(xx, dot64(x, y), yy, float64(c.kernel.Factor(f)))
-	return encodedToken{factor: f, clamped: clamped, error: squaredError}
+	return encodedToken{factor: f, clamped: clamped, squaredError: squaredError}
 }
 
 // squaredErrorOf returns ‖x − f·y‖², given ‖x‖², ⟨x, y⟩, ‖y‖² and f.
@@ -235,8 +235,8 @@ func squaredErrorOf(xx, xy, yy, f float64) float64 {
 	return max(xx-float64(2*f*xy)+float64(f*f*yy), 0)
 }
 
-// putToken stores the code and the factor of token t, and counts a clamped factor.
-func (j *encodeJob) putToken(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
+// storeToken stores the code and the factor of token t, and counts a clamped factor.
+func (j *encodeJob) storeToken(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
 	if j.codec.CodeBytes() == 2 {
 		binary.LittleEndian.PutUint16(j.codes[2*t:], uint16(code))
 	} else {
@@ -327,7 +327,7 @@ func inverseNorm(n2 float64) float64 {
 // FactorMax/32767. clamped means that the factor is too large.
 func (c *Quantizer) storeFactor(n2 float64) (f int16, clamped bool) {
 	v := inverseNorm(n2) / float64(c.kernel.FactorMax) * 32767
-	if v >= 32767.5 {
+	if v >= 32767.5 { // rounded, it would be beyond the largest
 		return 32767, true
 	}
 	return int16(max(math.Round(v), 1)), false

@@ -192,8 +192,8 @@ func (e *Encoder) encodeSkippedRows(ctx context.Context, tokens kernels.EncodedT
 		s := &e.device.scratch
 		s.allocate(c)
 		r := c.encodeToken(tokens.Residuals[t*rowBytes:(t+1)*rowBytes], s, row, tokens.Codes[t])
-		if tokens.Factors[t], tokens.Errors[t] = r.factor, r.error; r.clamped {
-			tokens.Errors[t] = -r.error
+		if tokens.Factors[t], tokens.Errors[t] = r.factor, r.squaredError; r.clamped {
+			tokens.Errors[t] = -r.squaredError
 		}
 	}
 	return nil

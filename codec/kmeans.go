@@ -27,9 +27,9 @@ type kmeans struct {
 	codes     []uint32 // by position in rows
 	previous  []uint32
 	scores    []float32
-	starts    []int    // k+1 offsets into order
-	order     []uint32 // positions in rows, by code
-	gather    [][]float32
+	starts    []int       // k+1 offsets into order
+	order     []uint32    // positions in rows, by code
+	gather    [][]float32 // memory for the rows of a block, by worker
 
 	clusters   clusters // of the last assignment
 	iterations int
@@ -50,14 +50,14 @@ func (km *kmeans) selectInitial(ctx context.Context, candidates []uint32) error 
 	// Select distinct rows.
 	set := rowSet{}
 	var duplicates [][]float32
-	c := 0
+	filled := 0
 	for block := range slices.Chunk(candidates, max(km.k, minInitRows)) {
 		rows, err := km.points.read(ctx, block)
 		if err != nil {
 			return err
 		}
 		for _, row := range rows {
-			if c == km.k {
+			if filled == km.k {
 				break
 			}
 			if !set.insert(row) {
@@ -66,17 +66,17 @@ func (km *kmeans) selectInitial(ctx context.Context, candidates []uint32) error 
 				}
 				continue
 			}
-			copy(km.centroid(c), row)
-			c++
+			copy(km.centroid(filled), row)
+			filled++
 		}
-		if c == km.k {
+		if filled == km.k {
 			break
 		}
 	}
 	// Fill up with duplicates, and scale all to unit length.
-	for _, row := range duplicates[:min(km.k-c, len(duplicates))] {
-		copy(km.centroid(c), row)
-		c++
+	for _, row := range duplicates[:min(km.k-filled, len(duplicates))] {
+		copy(km.centroid(filled), row)
+		filled++
 	}
 	for c := range km.k {
 		row := km.centroid(c)
@@ -87,7 +87,7 @@ func (km *kmeans) selectInitial(ctx context.Context, candidates []uint32) error 
 	return nil
 }
 
-// minInitRows is the minimum number of candidates that init reads at a time.
+// minInitRows is the minimum number of candidates that selectInitial reads at a time.
 const minInitRows = 1024
 
 // centroid returns centroid c.
@@ -109,12 +109,12 @@ func (km *kmeans) squaredLength(pos uint32) float64 {
 
 // run runs at most this number of iterations. It stops when assignments do not change.
 func (km *kmeans) run(ctx context.Context, iterations int) error {
-	kept, err := km.points.copyToDevice(ctx, km.backend, km.rows)
+	deviceRows, err := km.points.copyToDevice(ctx, km.backend, km.rows)
 	if err != nil {
 		return err
 	}
-	if km.deviceRows = kept; kept != nil {
-		defer func() { km.deviceRows = nil; kept.Release() }()
+	if km.deviceRows = deviceRows; deviceRows != nil {
+		defer func() { km.deviceRows = nil; deviceRows.Release() }()
 	}
 	for it := range iterations {
 		km.codes, km.previous = km.previous, km.codes
@@ -129,9 +129,9 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 			return err
 		}
 	}
-	if kept, ok := km.deviceRows.(kernels.ResidentRows); ok {
+	if deviceRows, ok := km.deviceRows.(kernels.ResidentRows); ok {
 		km.squares = make([]float64, len(km.rows))
-		return kept.SquaredLengths(ctx, km.squares)
+		return deviceRows.SquaredLengths(ctx, km.squares)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (km *kmeans) updateMean(c int, sum []float64) {
 	for _, s := range sum {
 		n2 += float64(s * s)
 	}
-	if norm := math.Sqrt(n2); norm > 1e-12*float64(len(members)) {
+	if norm := math.Sqrt(n2); norm > 1e-12*float64(len(members)) { // beyond the rounding errors of the sums
 		out := km.centroid(c)
 		for j, s := range sum {
 			out[j] = float32(s / norm)
@@ -250,6 +250,7 @@ func (km *kmeans) reseed(ctx context.Context) error {
 		return nil
 	}
 	set := rowSet{}
+	// Twice as many candidates as centroids, and then four times more: some may be duplicates.
 	for n, tried := 2*len(empty), 0; len(empty) > 0 && tried < len(km.rows); n *= 4 {
 		candidates := km.lowestScores(n)
 		numbers := make([]uint32, 0, len(candidates)-tried)

@@ -52,7 +52,7 @@ func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code 
 	for _, t := range targets {
 		try(t)
 	}
-	mid := bestTarget
+	mid := bestTarget // which try changes
 	try(mid - targetStep/2)
 	try(mid + targetStep/2)
 	c.descend(dst, s, bestTarget, top)

@@ -60,14 +60,14 @@ type bucketer struct {
 }
 
 // midpoints returns cuts for which the bucket of a float32 value is the nearest weight, the lower one on ties,
-// and whether the weights do not decrease. A midpoint that is not a float32 is rounded down, which does not
-// change the bucket of any float32.
-func midpoints(weights []float32) (cuts []float32, increasing bool) {
+// and reports whether the weights ascend, where equal ones may follow each other. A midpoint that is not a
+// float32 is rounded down, which does not change the bucket of any float32.
+func midpoints(weights []float32) (cuts []float32, ascending bool) {
 	cuts = make([]float32, len(weights)-1)
-	increasing = true
+	ascending = true
 	for b := range cuts {
 		lo, hi := weights[b], weights[b+1]
-		increasing = increasing && lo <= hi
+		ascending = ascending && lo <= hi
 		mid := (float64(lo) + float64(hi)) / 2
 		c := float32(mid)
 		if float64(c) > mid {
@@ -75,7 +75,7 @@ func midpoints(weights []float32) (cuts []float32, increasing bool) {
 		}
 		cuts[b] = c
 	}
-	return cuts, increasing
+	return cuts, ascending
 }
 
 // bucketRow sets dst to the bucket of each value of x.

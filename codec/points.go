@@ -14,7 +14,7 @@ import (
 type points interface {
 	// read returns vectors, which must not be changed.
 	read(ctx context.Context, numbers []uint32) ([][]float32, error)
-	// keep copies vectors to the device of a backend. It returns nil if they stay in memory.
+	// copyToDevice copies vectors to the device of a backend. It returns nil if they stay in memory.
 	copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.DeviceRows, error)
 }
 
@@ -35,16 +35,18 @@ func (m matrixPoints) read(_ context.Context, numbers []uint32) ([][]float32, er
 }
 
 // copyToDevice returns nil if the backend has no device, or too little memory on it.
-func (m matrixPoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.DeviceRows, error) {
-	keeper, ok := b.(kernels.RowUploader)
+func (m matrixPoints) copyToDevice(
+	ctx context.Context, b kernels.Backend, numbers []uint32,
+) (kernels.DeviceRows, error) {
+	uploader, ok := b.(kernels.RowUploader)
 	if !ok {
 		return nil, nil
 	}
-	kept, err := keeper.UploadRows(ctx, m.x, m.dim, numbers)
+	rows, err := uploader.UploadRows(ctx, m.x, m.dim, numbers)
 	if errors.Is(err, kernels.ErrDeviceMemory) {
 		return nil, nil
 	}
-	return kept, err
+	return rows, err
 }
 
 // gather returns rows as a contiguous matrix: a part of m if they are contiguous there, otherwise a copy in
@@ -125,34 +127,34 @@ func (p *devicePoints) vectorNumbers(numbers []uint32) []uint32 {
 func (p *devicePoints) prepareOnDevice(
 	ctx context.Context, b kernels.Backend, numbers []uint32,
 ) (kernels.ResidentRows, error) {
-	keeper, ok := b.(kernels.ResidentBuilder)
-	if !ok || !keeper.HasVectors(p.Vectors) {
+	builder, ok := b.(kernels.ResidentBuilder)
+	if !ok || !builder.HasVectors(p.Vectors) {
 		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s",
 			kernels.ErrUnavailable, b.Name())
 	}
-	return keeper.SelectRows(ctx, p.Vectors, numbers, p.Unit)
+	return builder.SelectRows(ctx, p.Vectors, numbers, p.Unit)
 }
 
 // runResident is runAll for vectors on a device.
 func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 	// Assign the vectors, and sum those of each centroid, on the device.
 	n := len(s.All)
-	kept, err := km.points.(*devicePoints).prepareOnDevice(ctx, km.backend, s.All)
+	rows, err := km.points.(*devicePoints).prepareOnDevice(ctx, km.backend, s.All)
 	if err != nil {
 		return err
 	}
-	defer kept.Release()
+	defer rows.Release()
 	codes, scores, squares := make([]uint32, n), make([]float32, n), make([]float64, n)
-	if err := kept.Nearest(ctx, codes, scores, km.centroids, km.progress); err != nil {
+	if err := rows.Nearest(ctx, codes, scores, km.centroids, km.progress); err != nil {
 		return err
 	}
-	if err := kept.SquaredLengths(ctx, squares); err != nil {
+	if err := rows.SquaredLengths(ctx, squares); err != nil {
 		return err
 	}
 	starts, order := make([]int, km.k+1), make([]uint32, n)
 	byCode(starts, order, codes)
 	sums := make([]float32, km.k*km.dim)
-	if err := kept.SumRows(ctx, sums, order, starts); err != nil {
+	if err := rows.SumRows(ctx, sums, order, starts); err != nil {
 		return err
 	}
 	// Count vectors and residuals, and move the centroids.
@@ -174,7 +176,7 @@ func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 
 // setDirection sets a centroid to the direction of the sum of n rows, unless they cancel out.
 func (km *kmeans) setDirection(c int, sum []float32, n int) {
-	if length := math.Sqrt(dot64(sum, sum)); length > 1e-6*float64(n) && n > 0 {
+	if length := math.Sqrt(dot64(sum, sum)); length > 1e-6*float64(n) && n > 0 { // the sums are float32
 		row := km.centroid(c)
 		for j, v := range sum {
 			row[j] = float32(float64(v) / length)

@@ -113,7 +113,7 @@ type rowSet map[uint64][][]float32
 
 // insert adds a row without copying it. It returns false for a zero row, and for one that equals another.
 func (s rowSet) insert(row []float32) bool {
-	h, zero := uint64(0xcbf29ce484222325), true
+	h, zero := uint64(0xcbf29ce484222325), true // FNV-1a, by numbers instead of bytes
 	for _, v := range row {
 		zero = zero && v == 0
 		h = (h ^ uint64(math.Float32bits(v))) * 0x100000001b3

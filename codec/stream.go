@@ -40,7 +40,7 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 	}
 	// Read the next block into one buffer while the block in the other is assigned.
 	buffers := []*[]float32{new([]float32), new([]float32)}
-	readBlocks := func(free func() (*[]float32, error), put func(*[]float32)) error {
+	readBlocks := func(freeBuffer func() (*[]float32, error), send func(*[]float32)) error {
 		for x, err := range blocks {
 			if err == nil && len(x)%km.dim != 0 {
 				err = fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(x), km.dim)
@@ -48,12 +48,12 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 			if err != nil {
 				return err
 			}
-			b, err := free()
+			b, err := freeBuffer()
 			if err != nil {
 				return err
 			}
 			*b = append((*b)[:0], x...)
-			put(b)
+			send(b)
 		}
 		return nil
 	}

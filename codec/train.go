@@ -128,12 +128,12 @@ type trainer struct {
 	heldOut  int // vectors that are held out of k-means
 
 	mu     sync.Mutex
-	assign ticker
-	encode ticker
+	assign progressCount
+	encode progressCount
 }
 
-// ticker counts vectors for progress.
-type ticker struct{ done, total int64 }
+// progressCount counts vectors for a progress function.
+type progressCount struct{ done, total int64 }
 
 // trainCodec runs the steps of a training.
 func (t *trainer) trainCodec(ctx context.Context) (*Quantizer, error) {
@@ -292,8 +292,8 @@ func (t *trainer) checkValues(ctx context.Context, n int) error {
 // countAssigned reports vectors that were assigned to centroids.
 func (t *trainer) countAssigned(rows int) { t.countProgress(&t.assign, t.opts.Progress, rows) }
 
-// countProgress adds vectors to a ticker, and calls progress, unless that is nil.
-func (t *trainer) countProgress(c *ticker, progress func(done, total int64), rows int) {
+// countProgress adds vectors to a count, and calls progress, unless that is nil.
+func (t *trainer) countProgress(c *progressCount, progress func(done, total int64), rows int) {
 	if progress == nil || rows == 0 {
 		return
 	}

@@ -54,12 +54,12 @@ func (h *stepHistogram) bestStep(nbits int) float32 {
 	best, bestStep := math.Inf(1), maxStep
 	for i := range len(octave)*octaves + 1 {
 		s := math.Ldexp(maxStep*octave[i%len(octave)], -(i / len(octave)))
-		if e := squaredError(used, s, levels); e < best {
+		if e := roundingError(used, s, levels); e < best {
 			best, bestStep = e, s
 		}
 	}
 	lo, hi := bestStep*octave[1], bestStep/octave[1]
-	bestStep = goldenSection(lo, hi, 1e-5, func(s float64) float64 { return squaredError(used, s, levels) })
+	bestStep = goldenSection(lo, hi, 1e-5, func(s float64) float64 { return roundingError(used, s, levels) })
 	return float32(max(bestStep, minStep))
 }
 
@@ -69,8 +69,8 @@ var octave = [8]float64{
 	0.7071067811865476, 0.6484197773255048, 0.5946035575013605, 0.5452538663326288,
 }
 
-// squaredError returns the squared error of rounding to the levels (i + ½)·step, i = 0 … levels/2 − 1.
-func squaredError(bins []stepBin, step float64, levels int) float64 {
+// roundingError returns the squared error of rounding to the levels (i + ½)·step, i = 0 … levels/2 − 1.
+func roundingError(bins []stepBin, step float64, levels int) float64 {
 	var sum float64
 	top := float64(levels/2 - 1)
 	for _, b := range bins {

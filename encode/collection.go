@@ -58,7 +58,7 @@ func NewCollection(
 		c.text = inspect(t)
 		trimmed, _ := e.trimText(Document, t.Full())
 		if c.empty = trimmed == ""; !c.empty {
-			c.seq, err = l.sequence(Document, trimmed, false)
+			c.seq, err = l.buildSequence(Document, trimmed, false)
 		}
 		if err != nil {
 			return c, t.ErrorAt(-1, err)
@@ -186,7 +186,7 @@ func (c *Collection) DocsWithoutTokens(ctx context.Context, from, to int) iter.S
 	}
 }
 
-// rangeError is the error of documents from to to of n.
+// rangeError returns the error of a range, from (inclusive) to to (exclusive), outside of n documents.
 func rangeError(from, to, n int) error {
 	return fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, n)
 }
@@ -215,7 +215,7 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 
 // Select implements [vectors.Selector].
 func (c *Collection) Select(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
-	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 {
+	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 { // its Read has row numbers of 32 bits
 		return c.readFromDevice(ctx, v, rows)
 	}
 	return func(yield func(vectors.Document, error) bool) {
@@ -243,14 +243,15 @@ func (c *Collection) textsOfRows(ctx context.Context, rows []int) iter.Seq2[Text
 			return
 		}
 		last := rows[len(rows)-1]
-		row, next := 0, 0 // of the texts, and an index in rows
+		row := 0  // of the text that was read
+		next := 0 // index in rows of the next text to yield
 		for t, err := range c.survey.VerifyUnchanged(c.open(ctx)) {
 			switch {
 			case err != nil:
 				yield(t, err)
 				return
 			case row > last && last < c.Len()-1:
-				return
+				return // not at the end: only a reader of the last text learns whether more follow
 			case next < len(rows) && row == rows[next]:
 				if !yield(t, nil) {
 					return

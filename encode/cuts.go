@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// A cut splits a text: it returns the ends of the pieces. The last one is the end of the text.
+// cutFunc splits a text into pieces and returns their ends. The last one is the end of the text.
 type cutFunc func(text string) (ends []int)
 
 // trimSpan returns the bounds of text[start:end] without the white space around it.
@@ -45,14 +45,14 @@ func runeEnds(text string) (ends []int) {
 // combining marks, a syllable of Hangul, a flag, or joined emoji.
 func characterEnds(text string) (ends []int) {
 	const joiner = 0x200d
-	joined, flag := true, false // the first one begins a character
+	joined, halfFlag := true, false // joined: no piece ends before the first rune
 	for i, r := range text {
-		letter := r >= 0x1f1e6 && r <= 0x1f1ff // two of these are a flag
-		if !joined && !extendsCharacter(r) && !(flag && letter) {
+		indicator := r >= 0x1f1e6 && r <= 0x1f1ff // regional indicators: two of them are a flag
+		if !joined && !extendsCharacter(r) && !(halfFlag && indicator) {
 			ends = append(ends, i)
-			flag = false
+			halfFlag = false
 		}
-		flag = letter && !flag
+		halfFlag = indicator && !halfFlag
 		joined = r == joiner
 	}
 	return append(ends, len(text))
@@ -83,29 +83,29 @@ const longWord = 32
 
 // countWords calls visit with the end of each word, as [Splitting.Window] counts words.
 func countWords(text string, visit func(end int)) {
-	n := 0 // characters of a word that has not ended
+	length := 0 // in characters, of the word that has not ended
 	for i, size := 0, 0; i < len(text); i += size {
 		var r rune
 		r, size = utf8.DecodeRuneInString(text[i:])
-		space, alone := unicode.IsSpace(r), isBlankless(r)
+		space, isWord := unicode.IsSpace(r), isBlankless(r)
 		switch {
 		case extendsCharacter(r):
 			continue
-		case !space && !alone:
-			if n++; n == longWord {
+		case !space && !isWord:
+			if length++; length == longWord {
 				visit(i + size)
-				n = 0
+				length = 0
 			}
 			continue
-		case n > 0:
+		case length > 0:
 			visit(i)
-			n = 0
+			length = 0
 		}
-		if alone {
+		if isWord {
 			visit(i + size)
 		}
 	}
-	if n > 0 {
+	if length > 0 {
 		visit(len(text))
 	}
 }
@@ -144,7 +144,8 @@ func lineEnds(text string) (ends []int) {
 }
 
 // codeBlockEnds ends pieces where the next block of source code begins: at a line without
-// indentation after an empty line. So a function and the comment above it are one block.
+// indentation after an empty line, unless it begins with a closing bracket. So a function and the comment
+// above it are one block.
 func codeBlockEnds(text string) (ends []int) {
 	offset, afterEmpty := 0, false
 	for line := range strings.Lines(text) {
@@ -181,5 +182,6 @@ func scanSentenceEnd(s string) (n int, ends bool) {
 	}
 	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
 	next, _ := utf8.DecodeRuneInString(rest)
-	return n, wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next)
+	spaceFollows := len(rest) < len(s)-n
+	return n, wide || rest == "" || spaceFollows && !unicode.IsLower(next)
 }

@@ -62,14 +62,14 @@ func backends() []string { return []string{Native, Device, ONNXRuntime, Remote} 
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
-	// Backend names the backend. "" means Native, or Device if On is set. An option that
+	// Backend names the backend. "" means Native, or Device if OpenedDevice is set. An option that
 	// belongs to another backend is an [engine.ErrBackend].
 	Backend string
 	// Precision is the precision of Native, or selects the graph of a folder: model.onnx or
 	// model_int8.onnx. Device ignores it and uses F16.
 	Precision Precision
-	// On is the device of Device, opened by [kernels.OpenDevice]. It has to be closed
-	// after the encoder. DeviceMemory limits the bytes that the weights and batches use
+	// OpenedDevice is the device of the backend Device, opened by [kernels.OpenDevice]. It has to be
+	// closed after the encoder. DeviceMemory limits the bytes that the weights and batches use
 	// there. 0 means all that is free.
 	OpenedDevice kernels.Device
 	DeviceMemory int64
@@ -420,7 +420,7 @@ type sequence struct {
 	attended    int               // ids that attention reads
 	dropped     int               // pieces that were cut off
 	unknown     int               // unknown tokens among the remaining pieces
-	pieceTokens []tokenizer.Token // the pieces with their ranges. nil means not wanted
+	pieceTokens []tokenizer.Token // the pieces with their ranges, if they were requested
 }
 
 // trimText removes the white space around a text if the model does so, and returns how many

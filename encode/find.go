@@ -48,19 +48,19 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	if o.DocumentLength != 0 {
 		override.DocumentLength = new(o.DocumentLength)
 	}
-	var names []string
+	var graphs []string
 	if o.Backend == ONNXRuntime {
-		names = graphFiles(o)
+		graphs = graphFiles(o)
 	}
 	if name, ok := hub.ParseUnlessPath(dir); ok {
-		return findHubModel(ctx, name, names, o, &override)
+		return findHubModel(ctx, name, graphs, o, &override)
 	}
 	var c *modeldir.Config
 	var err error
-	if names == nil {
+	if graphs == nil {
 		c, err = modeldir.Read(dir, &override)
 	} else {
-		c, err = modeldir.ReadGraph(dir, names, &override)
+		c, err = modeldir.ReadGraph(dir, graphs, &override)
 	}
 	if err != nil {
 		return nil, withSuggestion(err, dir)

@@ -87,10 +87,10 @@ type Reader struct {
 	// [FormatJSONL] for [Reader.Read].
 	Format Format
 	Fields Fields
-	// PassedOver is called with each file of a folder that is not read; it may be nil.
+	// OnSkipped is called with each file of a folder that is not read; it may be nil.
 	OnSkipped func(name string)
-	// Each converts each text before it is yielded. nil leaves texts as they are. Lines of JSON in
-	// a file are parsed on all processors, and Each is called there, concurrently.
+	// Convert is called with each text before it is yielded. A nil Convert leaves texts as they are.
+	// Lines of JSON in a file are parsed on all processors, and Convert is called there, concurrently.
 	Convert func(Text) (Text, error)
 }
 
@@ -138,7 +138,7 @@ func (r *Reader) noFieldsError(name string) error {
 	return &TextError{Path: name, Row: -1, Err: err}
 }
 
-// convertTexts calls Each with the texts of a stream, one after the other.
+// convertTexts calls Convert with the texts of a stream, one after the other.
 func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	if r.Convert == nil {
 		return texts
@@ -146,7 +146,7 @@ func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error])
 	return parallel.Map(ctx, texts, 1, nil, r.convertText)
 }
 
-// convertText calls Each with a text. Errors have the place of the text.
+// convertText calls Convert with a text. Its errors name the file and the row of the text.
 func (r *Reader) convertText(t Text) (Text, error) {
 	converted, err := r.Convert(t)
 	if err != nil {
@@ -198,9 +198,9 @@ func foreignContentError(begin []byte) error {
 }
 
 // newParser returns the parser of a format. It unpacks the file, and refuses files of other formats by
-// their first bytes. name is that of the file, and threads parse lines of JSON.
+// their first bytes. name is the name of the file, threads the number of goroutines that parse JSON lines.
 func (r *Reader) newParser(f Format, name string, threads int) parser {
-	p, fields := r.jsonlParser(threads), true
+	p, hasFields := r.jsonlParser(threads), true
 	bare, _ := files.TrimPackedSuffix(name)
 	switch f {
 	case FormatCSV:
@@ -208,21 +208,21 @@ func (r *Reader) newParser(f Format, name string, threads int) parser {
 	case FormatTSV:
 		p = r.parseTSV
 	case FormatLines:
-		p, fields = parseLines, false
+		p, hasFields = parseLines, false
 	case FormatHTML:
-		p, fields = parseWhole(bare, kindsByEnd[".html"]), false
+		p, hasFields = parseWhole(bare, kindsByEnd[".html"]), false
 	case FormatNotebook:
-		p, fields = parseWhole(bare, kindsByEnd[".ipynb"]), false
+		p, hasFields = parseWhole(bare, kindsByEnd[".ipynb"]), false
 	}
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
-		if !fields && r.Fields != (Fields{}) {
+		if !hasFields && r.Fields != (Fields{}) {
 			return r.noFieldsError(name)
 		}
 		b, err := files.Unpack(in, name)
 		if err != nil {
 			return err
 		}
-		begin, err := b.Peek(8)
+		begin, err := b.Peek(8) // longer than each magic number
 		if len(begin) == 0 && err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -232,7 +232,7 @@ func (r *Reader) newParser(f Format, name string, threads int) parser {
 		if err := foreignContentError(begin); err != nil {
 			return err
 		}
-		if f == FormatJSONL || f == "" || r.Convert == nil { // the parser of JSON calls Each itself
+		if f == FormatJSONL || f == "" || r.Convert == nil { // the parser of JSON calls Convert itself
 			return p(ctx, b, yield)
 		}
 		var convertErr error

@@ -176,7 +176,7 @@ func TestNano(t *testing.T) {
 	for i, text := range texts {
 		for role, name := range map[Role]string{Query: "query", Document: "document"} {
 			// The goldens have vectors of the empty text too.
-			s, err := localOf(e).sequence(role, text, false)
+			s, err := localOf(e).buildSequence(role, text, false)
 			require.NoError(t, err)
 			require.Equal(t, modeltest.Ints(t, z, fmt.Sprintf("%s%d.ids", name, i)), s.ids)
 			want := modeltest.Floats(t, z, fmt.Sprintf("%s%d.vectors", name, i))

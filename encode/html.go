@@ -30,7 +30,7 @@ var (
 func pageText(content string) (title, text string, err error) {
 	z := html.NewTokenizer(strings.NewReader(content))
 	z.SetMaxBuf(maxTextLine)
-	var page, head strings.Builder
+	var body, titleText strings.Builder
 	inTitle := false
 	hidden := atom.Atom(0) // the hidden element that the reader is in
 	depth := 0             // of hidden within itself. 0 means that the text is visible
@@ -40,15 +40,15 @@ func pageText(content string) (title, text string, err error) {
 			if err := z.Err(); !errors.Is(err, io.EOF) {
 				return "", "", err
 			}
-			return collapseSpace(head.String()), collapseSpace(page.String()), nil
+			return collapseSpace(titleText.String()), collapseSpace(body.String()), nil
 		}
 		if kind == html.TextToken {
 			switch {
 			case inTitle:
-				head.Write(z.Text())
+				titleText.Write(z.Text())
 			case depth == 0:
 				text := html.UnescapeString(string(z.Raw()))
-				page.WriteString(strings.NewReplacer("\n", " ", "\r", " ").Replace(text))
+				body.WriteString(strings.NewReplacer("\n", " ", "\r", " ").Replace(text))
 			}
 			continue
 		}
@@ -65,7 +65,7 @@ func pageText(content string) (title, text string, err error) {
 		if tag == atom.Title && depth == 0 {
 			inTitle = kind == html.StartTagToken
 		} else if slices.Contains(blockElements, tag) {
-			page.WriteByte('\n')
+			body.WriteByte('\n')
 		}
 	}
 }

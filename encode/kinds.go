@@ -123,7 +123,7 @@ func parseWhole(name string, k Kind) parser {
 func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
-		read, others, advice := 0, 0, ""
+		read, skippedFiles, advice := 0, 0, ""
 		root := dir
 		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			root += string(filepath.Separator) // the folder that it leads to
@@ -144,7 +144,7 @@ func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq
 			}
 			kind, ok := KindByName(name)
 			if !ok {
-				if others++; skipped != nil {
+				if skippedFiles++; skipped != nil {
 					skipped(name)
 				}
 				advice = cmp.Or(advice, foreignAdvice(strings.ToLower(filepath.Ext(name))))
@@ -171,7 +171,7 @@ func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq
 			return nil
 		})
 		if err == nil && read == 0 {
-			err = fmt.Errorf("%w: none is one of %s by its name; other files: %d", ErrNoTexts, Kinds, others)
+			err = fmt.Errorf("%w: none is one of %s by its name; other files: %d", ErrNoTexts, Kinds, skippedFiles)
 			if advice != "" {
 				err = fmt.Errorf("%w; of one of these: %s", err, advice)
 			}

@@ -31,7 +31,7 @@ type local struct {
 	memory         sync.Pool // of *engineBatch
 }
 
-// maxTexts bounds the texts of a chunk of few ids: empty texts have no ids, so that the
+// maxTexts bounds the texts of a chunk that has few ids: empty texts have no ids, so that the
 // number of ids alone would not bound them.
 const maxTexts = 500
 
@@ -78,7 +78,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 		return errors.Join(err, l.close())
 	}
 	l.chunkIDs = l.engine.Chunk()
-	if n := l.engine.Workers(); n > 0 {
+	if n := l.engine.Workers(); n > 0 { // the engine cannot use more. 0 means no limit
 		e.threads = min(e.threads, n)
 	}
 	e.backend = l
@@ -195,14 +195,14 @@ func idsAround(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 	return n
 }
 
-// sequence returns the ids of a trimmed text:
+// buildSequence returns the ids of a trimmed text:
 //
 //	prefix[0] marker prefix[1:] pieces of prompt and text, cut to the length  suffix  masks
 //
 // Masks fill a query up to the length of expansion. If the tokenizer has no prefix, the marker
-// follows the first piece and counts as one of the pieces. withPlaces also returns the ranges of
+// follows the first piece and counts as one of the pieces. withRanges also returns the ranges of
 // the pieces.
-func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err error) {
+func (l *local) buildSequence(r Role, text string, withRanges bool) (s sequence, err error) {
 	role, expansion := l.roleSettings(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
 	around := idsAround(l.tokenizer, role)
@@ -217,7 +217,7 @@ func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err 
 	}
 	// Tokenize, and cut the text.
 	s.firstPiece = len(ids)
-	if withPlaces {
+	if withRanges {
 		s.pieceTokens, err = l.tokenizer.Encode(role.Prompt + text)
 		ids = slices.Grow(ids, len(s.pieceTokens))
 		for _, p := range s.pieceTokens {
@@ -234,7 +234,7 @@ func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err 
 		s.pieces, s.dropped = limit, s.pieces-limit
 		// Copies, so that a long text does not keep the memory of the tokens that are cut.
 		ids = slices.Clone(ids[:s.firstPiece+limit])
-		if withPlaces {
+		if withRanges {
 			s.pieceTokens = slices.Clone(s.pieceTokens[:limit])
 		}
 	}
@@ -251,7 +251,7 @@ func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err 
 		ids = slices.Insert(ids, min(1, len(ids)), marker)
 		if s.pieces > 0 {
 			s.pieces++
-			if withPlaces {
+			if withRanges {
 				s.pieceTokens = slices.Insert(s.pieceTokens, 1, tokenizer.Token{ID: marker})
 			}
 		}
@@ -298,7 +298,7 @@ func newIDSet(ids []int32, vocabulary int) idSet {
 func (s idSet) contains(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
 
 func (l *local) tokenize(r Role, text string) ([]Token, error) {
-	s, err := l.sequence(r, text, true)
+	s, err := l.buildSequence(r, text, true)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (l *local) tokenize(r Role, text string) ([]Token, error) {
 
 func (l *local) queryTokens(s sequence) []Token { return l.tokensFromSequence(Query, s) }
 
-// tokensFromSequence returns the tokens of a sequence that has places. Their ranges are in the
+// tokensFromSequence returns the tokens of a sequence that has ranges. Their ranges are in the
 // text without the prompt.
 func (l *local) tokensFromSequence(r Role, s sequence) []Token {
 	prompt := l.roleSettings(r).Prompt
@@ -315,34 +315,34 @@ func (l *local) tokensFromSequence(r Role, s sequence) []Token {
 	for i, id := range s.ids {
 		tokens[i] = Token{ID: id, Piece: l.tokenizer.Piece(id), Kept: l.keepsVector(r, s, i)}
 		if j := i - s.firstPiece; j >= 0 && j < s.pieces {
-			place := s.pieceTokens[j]
-			tokens[i].Start, tokens[i].End = max(place.Start-len(prompt), 0), max(place.End-len(prompt), 0)
+			piece := s.pieceTokens[j]
+			tokens[i].Start, tokens[i].End = max(piece.Start-len(prompt), 0), max(piece.End-len(prompt), 0)
 		}
 	}
 	return tokens
 }
 
 func (l *local) prepare(r Role, text string) (sequence, error) {
-	return l.sequence(r, text, r == Query)
+	return l.buildSequence(r, text, r == Query)
 }
 
-// bytesOfID is a low estimate of the bytes of text per id: a chunk must not be overfilled.
-const bytesOfID = 4
+// bytesPerID is a low estimate of the bytes of text per id: a chunk must not be overfilled.
+const bytesPerID = 4
 
 // readAhead returns 0 bytes, which means one text at a time, if one goroutine tokenizes.
 func (l *local) readAhead(c *chunk) (bytes, goroutines int) {
 	if l.threads <= 1 {
 		return 0, 1
 	}
-	return bytesOfID * (l.chunkIDs - len(c.batch.IDs)), l.threads
+	return bytesPerID * (l.chunkIDs - len(c.batch.IDs)), l.threads
 }
 
 func (l *local) isFull(c *chunk) bool {
-	return len(c.batch.IDs) >= l.chunkIDs || len(c.texts) >= l.chunkTexts()
+	return len(c.batch.IDs) >= l.chunkIDs || len(c.texts) >= l.textLimit()
 }
 
-// chunkTexts returns how many texts a chunk may have.
-func (l *local) chunkTexts() int { return max(maxTexts, l.chunkIDs/8) }
+// textLimit returns how many texts a chunk may have: at least maxTexts, more if chunks have many ids.
+func (l *local) textLimit() int { return max(maxTexts, l.chunkIDs/8) }
 
 // canJoin reports whether all chunks together are no larger than one full chunk. Resident vectors are
 // computed chunk by chunk.
@@ -354,7 +354,7 @@ func (l *local) canJoin(batch []*chunk, c *chunk) bool {
 	for _, other := range batch {
 		ids, texts = ids+len(other.batch.IDs), texts+len(other.texts)
 	}
-	return ids <= l.chunkIDs && texts <= l.chunkTexts()
+	return ids <= l.chunkIDs && texts <= l.textLimit()
 }
 
 // engineBatch is the input and the memory of one call of the engine, for one or more chunks.
@@ -371,10 +371,10 @@ type engineBatch struct {
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	// Halves are computed if the engine can, and all calls accept them.
 	d := l.dimension()
-	halver, halves := l.engine.(halver)
+	halfEngine, useHalves := l.engine.(halver)
 	for _, c := range batch {
 		c.rounded = false
-		halves = halves && c.call.acceptsHalves
+		useHalves = useHalves && c.call.acceptsHalves
 	}
 	// Join the ids of all chunks.
 	b := l.memory.Get().(*engineBatch)
@@ -394,8 +394,8 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if batch[0].call.resident != nil {
 		return l.computeResident(ctx, batch[0], b)
 	}
-	if halves {
-		return l.computeHalves(ctx, halver, b, batch)
+	if useHalves {
+		return l.computeHalves(ctx, halfEngine, b, batch)
 	}
 	// Encode all ids, and copy the vectors that are kept.
 	b.vectors = slices.Grow(b.vectors[:0], len(b.IDs)*d)[:len(b.IDs)*d]
@@ -419,7 +419,7 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	return nil
 }
 
-// setKept sets the kept ids of chunks, and where those of each text end.
+// setKept sets kept and textEnds of b for the texts of a batch.
 func (l *local) setKept(b *engineBatch, batch ...*chunk) {
 	id := int32(0)
 	b.kept, b.textEnds = b.kept[:0], b.textEnds[:0]

@@ -10,8 +10,8 @@ import (
 // below it belongs to the next section.
 type section struct {
 	start, end int
-	above      []string // the headings above its own, which its text begins with
-	path       []string // above and its own heading
+	above      []string // the headings above its own: the title of its first passage, whose text has its own
+	path       []string // above and its own heading: the title of its other passages
 }
 
 // sections splits a Markdown text at its headings, as CommonMark defines them. Headings inside
@@ -40,7 +40,7 @@ func sections(text string) (found []section) {
 		for _, t := range titles[:h.level-1] {
 			above = append(above, nonEmpty(t)...)
 		}
-		if last.start < h.start { // it begins with headings without text: keep those that all are below
+		if last.start < h.start { // the section begins with headings without text: keep the headings above all of them
 			common := 0
 			for common < min(len(last.above), len(above)) && last.above[common] == above[common] {
 				common++
@@ -72,9 +72,9 @@ var verbatim = []struct{ begin, end string }{
 func headings(text string) iter.Seq[heading] {
 	return func(yield func(heading) bool) {
 		var (
-			until     func(line string, indent int) bool // reports the end of code or HTML. nil in Markdown
-			paragraph = -1                               // offset of the current paragraph; -1 means none
-			inside    bool                               // in a list or quotation, whose paragraph continues
+			endsBlock   func(line string, indent int) bool // reports the end of code or HTML. nil means Markdown
+			paragraph   = -1                               // offset of the current paragraph; -1 means none
+			inContainer bool                               // in a list or quotation, whose paragraph continues
 		)
 		next := 0
 		for next < len(text) {
@@ -86,15 +86,15 @@ func headings(text string) iter.Seq[heading] {
 			}
 			line, indent := unindent(strings.TrimRight(text[begin:next], " \t\r\n"))
 			// Skip code, HTML and front matter.
-			if until != nil {
-				if until(line, indent) {
-					until = nil
+			if endsBlock != nil {
+				if endsBlock(line, indent) {
+					endsBlock = nil
 				}
 				continue
 			}
 			if begin == 0 && line == "---" && indent == 0 { // front matter, if it ends
 				if closesFrontMatter(text[next:]) {
-					until = func(line string, indent int) bool {
+					endsBlock = func(line string, indent int) bool {
 						return indent == 0 && (line == "---" || line == "...")
 					}
 					continue
@@ -104,7 +104,7 @@ func headings(text string) iter.Seq[heading] {
 			h := heading{start: begin, end: next}
 			switch {
 			case line == "":
-				paragraph, inside = -1, false
+				paragraph, inContainer = -1, false
 				continue
 			case indent > 3: // code, or a line of the paragraph
 				continue
@@ -115,30 +115,30 @@ func headings(text string) iter.Seq[heading] {
 				h.level, h.title = parseHashHeading(line)
 			}
 			if h.level > 0 {
-				paragraph, inside = -1, false
+				paragraph, inContainer = -1, false
 				if !yield(h) {
 					return
 				}
 				continue
 			}
 			// Other lines begin code or HTML, end a paragraph, or belong to one.
-			if until = blockEnd(line); until != nil {
-				paragraph, inside = -1, false
+			if endsBlock = blockEnd(line); endsBlock != nil {
+				paragraph, inContainer = -1, false
 				continue
 			}
 			switch {
 			case isThematicBreak(line):
-				paragraph, inside = -1, false
+				paragraph, inContainer = -1, false
 			case beginsContainer(line, paragraph >= 0):
-				paragraph, inside = -1, true
-			case paragraph < 0 && !inside:
+				paragraph, inContainer = -1, true
+			case paragraph < 0 && !inContainer:
 				paragraph = begin
 			}
 		}
 	}
 }
 
-// isThematicBreak reports whether a line is a rule, such as * * * or ---.
+// isThematicBreak reports whether a line, which is not empty, is a rule, such as * * * or ---.
 func isThematicBreak(line string) bool {
 	mark := line[:1]
 	return strings.Contains("*-_", mark) && strings.Count(line, mark) > 2 && strings.Trim(line, mark+" \t") == ""
@@ -189,7 +189,7 @@ func parseHashHeading(line string) (level int, title string) {
 }
 
 // underlineLevel returns the level of the heading that a line of = or - makes of the paragraph above it;
-// 0 means that the line is not an underline.
+// 0 means that the line, which is not empty, is not an underline.
 func underlineLevel(line string) int {
 	switch {
 	case strings.Trim(line, "=") == "":
@@ -230,7 +230,7 @@ func beginsContainer(line string, inParagraph bool) bool {
 	marker := strings.TrimLeft(line, "0123456789")
 	number := line[:len(line)-len(marker)]
 	switch {
-	case marker == "" || len(number) > 9:
+	case marker == "" || len(number) > 9: // CommonMark allows nine digits
 		return false
 	case number == "" && !strings.ContainsRune("-+*", rune(marker[0])),
 		number != "" && !strings.ContainsRune(".)", rune(marker[0])):

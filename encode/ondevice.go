@@ -29,7 +29,7 @@ type halver interface {
 // A device works best with large batches in several calls: while it computes one batch, the
 // vectors of the batch before are copied from it, and the next batch is prepared.
 const (
-	deviceChunk   = 8192
+	deviceChunk   = 8192 // ids
 	deviceWorkers = 8
 )
 

@@ -95,9 +95,9 @@ func (p Splitting) resolveRules() (*passageRules, error) {
 		return nil, fmt.Errorf("passages by %q: want one of %v", p.By, Units())
 	}
 	rules.cuts = append(rules.cuts, wordEnds, characterEnds, runeEnds)
-	counted := "words"
+	unit := "words"
 	if p.Model != nil && p.Model.Tokenizer != nil {
-		counted = "tokens"
+		unit = "tokens"
 		if err := rules.setModel(p.Model); err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (p Splitting) resolveRules() (*passageRules, error) {
 			"the model does not tell its tokens, nor how many it reads")
 	case rules.window < 1 || rules.overlap < 0 || rules.overlap >= rules.window:
 		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible",
-			rules.window, counted, rules.overlap)
+			rules.window, unit, rules.overlap)
 	}
 	return rules, nil
 }
@@ -198,12 +198,12 @@ func (p *splitText) passageTexts() iter.Seq2[Text, error] {
 			yield(Text{}, errors.New("has no id, which its passages need"))
 			return
 		}
-		for n, part := range p.passages {
+		for n, passage := range p.passages {
 			t := p.text
-			p := vectors.Passage{ParentID: t.ID, Number: n, Start: part.start, End: part.end}
-			t.ID, t.Text, t.Title = p.ID(), t.Text[part.start:part.end], part.title
+			header := vectors.Passage{ParentID: t.ID, Number: n, Start: passage.start, End: passage.end}
+			t.ID, t.Text, t.Title = header.ID(), t.Text[passage.start:passage.end], passage.title
 			var err error
-			if t.Payload, err = p.Payload(t.Payload); err != nil {
+			if t.Payload, err = header.Payload(t.Payload); err != nil {
 				yield(Text{}, err)
 				return
 			}
@@ -252,10 +252,10 @@ type measuredTitle struct {
 	title   string
 	tokens  int  // tokens of prompt and title
 	limit   int  // about how many tokens or words a passage has below it
-	counted bool // the title counts: otherwise it is too long and will be cut, or words are counted
+	counted bool // tokens and limit include the title; false if words are counted, or a long title will be cut
 }
 
-// seamTokens is how many tokens more than in title and text by themselves there can be where they meet.
+// seamTokens bounds the tokens that title and text, tokenized together, have beyond the sum of both.
 const seamTokens = 8
 
 // measureTitle measures a title. A title that leaves less than an eighth of the model's length to the
@@ -270,7 +270,7 @@ func (p *passageRules) measureTitle(title string) (measuredTitle, error) {
 		return t, err
 	}
 	if remaining := p.maxTokens - before; remaining*8 >= p.maxTokens {
-		if remaining > 4*seamTokens {
+		if remaining > 4*seamTokens { // a shorter text would lose too much of it to the reserve
 			remaining -= seamTokens
 		}
 		t.tokens, t.counted, t.limit = before, true, min(p.window, remaining)
@@ -307,8 +307,7 @@ func (p *passageRules) countTokens(text string) (int, error) {
 }
 
 // tokenEnds returns the ends of the tokens or words of a text, ascending. An unknown token that stands
-// for a long run has an end for each of its characters; extra is how many more ends than tokens that
-// makes.
+// for a long run has an end for each of its characters; extra is the number of ends beyond one per token.
 func (p *passageRules) tokenEnds(text string) (ends []int, extra int, err error) {
 	if p.tokenizer == nil {
 		countWords(text, func(end int) { ends = append(ends, end) })

@@ -108,13 +108,13 @@ func visitLines(ctx context.Context, r io.Reader, visit func(line []byte, n int)
 		if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		goOn, err := visit(line, lines.Number)
+		wantsMore, err := visit(line, lines.Number)
 		if te := (*TextError)(nil); errors.As(err, &te) {
 			return err
 		} else if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		if !goOn {
+		if !wantsMore {
 			return nil
 		}
 	}
@@ -145,7 +145,7 @@ type (
 	}
 )
 
-// presence tells which fields of a text an object or table has.
+// presence holds which fields of a text an object or table has.
 type presence struct{ id, title, text bool }
 
 // jsonlParser returns a parser of JSON objects, one per line. It reads lines in order and parses them
@@ -155,53 +155,54 @@ func (r *Reader) jsonlParser(threads int) parser {
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		lines := func(yield func(textLine, error) bool) {
 			err := visitLines(ctx, in, func(line []byte, n int) (bool, error) {
-				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{bytes.Clone(line), n}, nil), nil
+				blank := len(bytes.TrimSpace(jsontext.TrimByteOrderMark(line))) == 0
+				return blank || yield(textLine{bytes.Clone(line), n}, nil), nil
 			})
 			if err != nil {
 				yield(textLine{}, err)
 			}
 		}
-		var lacks *record // the first object that lacks a field
-		var has presence  // fields that some object has
+		var incomplete *record // the first object that lacks a field
+		var present presence   // fields that some object has
 		lineBytes := func(l textLine) int { return len(l.bytes) }
-		for got, err := range parallel.Map(ctx, lines, threads, lineBytes, r.parseRecord) {
+		for rec, err := range parallel.Map(ctx, lines, threads, lineBytes, r.parseRecord) {
 			if err != nil {
 				return err
 			}
-			if lacks == nil && got.names != nil {
-				lacks = &got
+			if incomplete == nil && rec.names != nil {
+				incomplete = &rec
 			}
-			has = presence{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
-			if !yield(got.text, nil) {
+			present = presence{present.id || rec.has.id, present.title || rec.has.title, present.text || rec.has.text}
+			if !yield(rec.text, nil) {
 				return nil
 			}
 		}
-		if lacks == nil {
+		if incomplete == nil {
 			return nil
 		}
-		if err := r.Fields.missingError(has, "no object has", "this one has", lacks.names); err != nil {
-			return &TextError{Line: lacks.n, Row: -1, Err: err}
+		if err := r.Fields.missingError(present, "no object has", "this one has", incomplete.names); err != nil {
+			return &TextError{Line: incomplete.n, Row: -1, Err: err}
 		}
 		return nil
 	}
 }
 
-// parseRecord parses a line and applies Each; errors have the place of the line.
-func (r *Reader) parseRecord(l textLine) (got record, err error) {
-	got.n = l.n
-	err = r.parseObject(l.bytes, &got)
-	got.text.From.Line = l.n
+// parseRecord parses a line and calls Convert with its text. Errors name the line.
+func (r *Reader) parseRecord(l textLine) (rec record, err error) {
+	rec.n = l.n
+	err = r.parseObject(l.bytes, &rec)
+	rec.text.From.Line = l.n
 	switch {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
 	case r.Convert != nil:
-		got.text, err = r.convertText(got.text)
+		rec.text, err = r.convertText(rec.text)
 	}
-	return got, err
+	return rec, err
 }
 
 // parseObject parses a JSON object into the text and the fields of rec.
-func (r *Reader) parseObject(line []byte, got *record) error {
+func (r *Reader) parseObject(line []byte, rec *record) error {
 	line = bytes.TrimSpace(jsontext.TrimByteOrderMark(line)) // concatenated files have byte order marks inside
 	if err := checkUTF8(string(line)); err != nil {
 		return err
@@ -214,18 +215,18 @@ func (r *Reader) parseObject(line []byte, got *record) error {
 		return err
 	}
 	// Read id, title and text.
-	t, f := &got.text, &r.Fields
+	t, f := &rec.text, &r.Fields
 	ids := []string{f.ID}
 	if f.ID == "" {
 		ids = []string{"_id", "id"}
 	}
 	title, text := cmp.Or(f.Title, "title"), cmp.Or(f.Text, "text")
-	_, got.has.title = m[title]
-	_, got.has.text = m[text]
+	_, rec.has.title = m[title]
+	_, rec.has.text = m[text]
 	used := []string{title, text}
 	for _, key := range ids {
 		if raw, ok := m[key]; ok && t.ID == "" {
-			got.has.id, used = true, append(used, key)
+			rec.has.id, used = true, append(used, key)
 			var err error
 			if t.ID, err = vectors.ParseID(raw); err != nil {
 				return err
@@ -241,14 +242,14 @@ func (r *Reader) parseObject(line []byte, got *record) error {
 		return err
 	}
 	// Note the fields of an object that lacks one: it is an error if all objects lack it.
-	if f.missingError(got.has, "", "", nil) != nil {
-		got.names = slices.Sorted(maps.Keys(m))
+	if f.missingError(rec.has, "", "", nil) != nil {
+		rec.names = slices.Sorted(maps.Keys(m))
 		if len(m) == 0 {
-			got.names = []string{"nothing"}
+			rec.names = []string{"nothing"}
 		}
 	}
-	if f.ID != "" && !got.has.id { // all texts have an id, or none
-		return f.lacksError(ErrNoField, "the object has no", f.ID, "only", got.names)
+	if f.ID != "" && !rec.has.id { // all texts have an id, or none
+		return f.lacksError(ErrNoField, "the object has no", f.ID, "only", rec.names)
 	}
 	// The remaining fields are the payload.
 	for _, key := range used {
@@ -265,13 +266,13 @@ func (r *Reader) parseObject(line []byte, got *record) error {
 	return err
 }
 
-// decodeString decodes a field that is a string into to; null or a missing field is "".
-func decodeString(raw json.RawMessage, key string, to *string) error {
+// decodeString decodes a field that is a string into dst; null or a missing field is "".
+func decodeString(raw json.RawMessage, key string, dst *string) error {
 	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 { // nothing is escaped
-		*to = string(raw[1 : n-1])
+		*dst = string(raw[1 : n-1])
 		return nil
 	}
-	if raw == nil || string(raw) == "null" || json.Unmarshal(raw, to) == nil {
+	if raw == nil || string(raw) == "null" || json.Unmarshal(raw, dst) == nil {
 		return nil
 	}
 	return fmt.Errorf("%s is not a string", key)

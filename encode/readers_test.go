@@ -71,6 +71,17 @@ func TestJSONL(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// TestLineOfByteOrderMark reads a line that has only a byte order mark, as where files are concatenated.
+func TestLineOfByteOrderMark(t *testing.T) {
+	in := strings.NewReader("{\"text\": \"a\"}\n\ufeff\n{\"text\": \"b\"}\n")
+	var texts []string
+	for text, err := range (&Reader{}).Read(t.Context(), in, "x.jsonl") {
+		require.NoError(t, err)
+		texts = append(texts, text.Text)
+	}
+	require.Equal(t, []string{"a", "b"}, texts)
+}
+
 func TestLinesAndTables(t *testing.T) {
 	got, err := all((&Reader{Format: FormatLines}).Read(t.Context(), strings.NewReader("a b\r\n\nc"), "stdin"))
 	require.NoError(t, err)

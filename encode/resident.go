@@ -21,7 +21,7 @@ type residentEncoding struct {
 	ctx       context.Context // of the caller
 	call      *encodeCall
 	cancel    context.CancelFunc
-	filling   *chunk   // takes further texts. nil means that none is begun
+	filling   *chunk   // takes further texts. nil means that no chunk is begun
 	submitted []*chunk // submitted, oldest first
 	free      []*chunk // done, for reuse
 	rows      int      // vectors of the texts so far
@@ -41,7 +41,7 @@ func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) 
 	if !ok {
 		return nil, nil
 	}
-	keeper, ok := d.Model.(transformer.ResidentModel)
+	model, ok := d.Model.(transformer.ResidentModel)
 	if !ok {
 		return nil, nil
 	}
@@ -54,7 +54,7 @@ func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) 
 		e.endCall()
 		return nil, nil
 	}
-	v, err := keeper.NewVectors(ctx)
+	v, err := model.NewVectors(ctx)
 	if err != nil {
 		e.endCall()
 		return nil, errors.Join(err, p.close())
@@ -175,49 +175,49 @@ func (k *residentEncoding) close() {
 
 // computeResident encodes a chunk and leaves its vectors on the device.
 func (l *local) computeResident(ctx context.Context, c *chunk, b *engineBatch) error {
-	keeper, ok := l.engine.(*onDevice).Model.(transformer.ResidentModel)
+	model, ok := l.engine.(*onDevice).Model.(transformer.ResidentModel)
 	if !ok {
 		return fmt.Errorf("%w: vectors stay on no device", errors.ErrUnsupported)
 	}
 	l.setKept(b, c)
-	return keeper.EncodeResident(ctx, c.call.resident, c.firstRow, b.Batch, b.kept)
+	return model.EncodeResident(ctx, c.call.resident, c.firstRow, b.Batch, b.kept)
 }
 
-// fromDeviceRows is how many vectors are read from the device at a time; a document with more is
+// deviceReadRows is how many vectors are read from the device at a time; a document with more is
 // read at once.
-const fromDeviceRows = 1 << 14
+const deviceReadRows = 1 << 14
 
 // readFromDevice yields the documents of ascending rows, whose vectors it reads from the device in
-// groups of at most fromDeviceRows.
+// groups of at most deviceReadRows.
 func (c *Collection) readFromDevice(
 	ctx context.Context, v kernels.ResidentVectors, rows []int,
 ) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		var numbers []uint32
+		var deviceRows []uint32
 		var halves []byte
 		var x []float32
 		doc, first := 0, 0                           // a document, and the row of its first vector on the device
-		for n := 0; len(rows) > 0; rows = rows[n:] { // n documents a group
-			numbers = numbers[:0]
-			for n = 0; n < len(rows) && (n == 0 || len(numbers)+c.Rows(rows[n]) <= fromDeviceRows); n++ {
+		for n := 0; len(rows) > 0; rows = rows[n:] { // n: documents of the group
+			deviceRows = deviceRows[:0]
+			for n = 0; n < len(rows) && (n == 0 || len(deviceRows)+c.Rows(rows[n]) <= deviceReadRows); n++ {
 				for ; doc < rows[n]; doc++ {
 					first += c.Rows(doc)
 				}
 				for i := range c.Rows(doc) {
-					numbers = append(numbers, uint32(first+i))
+					deviceRows = append(deviceRows, uint32(first+i))
 				}
 			}
-			values := len(numbers) * v.Dim()
+			values := len(deviceRows) * v.Dim()
 			halves, x = slices.Grow(halves[:0], 2*values)[:2*values], slices.Grow(x[:0], values)[:values]
-			if err := v.Read(ctx, halves, numbers); err != nil {
+			if err := v.Read(ctx, halves, deviceRows); err != nil {
 				yield(vectors.Document{}, err)
 				return
 			}
 			floats.DecodeFloat16(x, halves)
-			rest := x
+			remaining := x
 			for _, row := range rows[:n] {
-				d := vectors.Document{ID: c.ID(row), Tokens: rest[:c.Rows(row)*v.Dim()]}
-				rest = rest[len(d.Tokens):]
+				d := vectors.Document{ID: c.ID(row), Tokens: remaining[:c.Rows(row)*v.Dim()]}
+				remaining = remaining[len(d.Tokens):]
 				var err error
 				if d.Payload, err = c.payloads.get(row); err != nil {
 					yield(vectors.Document{}, err)

@@ -18,7 +18,7 @@ func shown(t *testing.T, e *Encoder, r Role, text string) string {
 	t.Helper()
 	tokens, err := e.Tokenize(r, text)
 	require.NoError(t, err)
-	s, err := localOf(e).sequence(r, text, false)
+	s, err := localOf(e).buildSequence(r, text, false)
 	require.NoError(t, err)
 	var list []string
 	for _, k := range tokens {
@@ -111,7 +111,7 @@ func TestCutTextsKeepFewTokens(t *testing.T) {
 	e := open(t, dir, nil)
 	for _, role := range []Role{Query, Document} {
 		for _, places := range []bool{false, true} {
-			s, err := localOf(e).sequence(role, strings.Repeat("a ", 100_000), places)
+			s, err := localOf(e).buildSequence(role, strings.Repeat("a ", 100_000), places)
 			require.NoError(t, err)
 			require.Positive(t, s.dropped)
 			require.Less(t, cap(s.ids), 1000)

@@ -66,9 +66,9 @@ func Spool(
 		return nil, r, errors.Join(err, store.Close())
 	}
 	// Encode the texts whose vectors the file does not have. Pooled vectors are rounded by the store.
-	documents := &encodeCall{role: Document, acceptsHalves: !o.Float32 && !e.config.Pools()}
+	call := &encodeCall{role: Document, acceptsHalves: !o.Float32 && !e.config.Pools()}
 	encoded := new(Report)
-	for doc, err := range e.documents(ctx, documents, s.textsToEncode(e, texts), encoded) {
+	for doc, err := range e.documents(ctx, call, s.textsToEncode(e, texts), encoded) {
 		if err == nil {
 			err = s.storeNext(doc.Tokens, r)
 		}
@@ -115,8 +115,7 @@ type queuedText struct {
 	skipped Report // counts the texts before it that were not encoded
 }
 
-// withEncoded returns the sum of r, the report of texts that were not encoded, and that of texts that
-// were.
+// withEncoded returns the sum of two reports: r counts the texts that were not encoded, encoded the others.
 func (r Report) withEncoded(encoded *Report) Report {
 	sum := *encoded
 	sum.Texts, sum.Empty, sum.Equal, sum.Resumed = sum.Texts+r.Equal, sum.Empty+r.Empty, r.Equal, r.Resumed
@@ -128,11 +127,11 @@ func (r Report) withEncoded(encoded *Report) Report {
 func (s *Spooled) textsToEncode(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	s.used, s.unused = make([]uint64, (s.rowsBefore+63)/64), s.rowsBefore
 	next := s.rowsBefore
-	var roll textChecker
+	var checker textChecker
 	return func(yield func(Text, error) bool) {
 		for t, err := range texts {
 			if err == nil {
-				err = roll.checkNext(&t, t.checkStorable(false))
+				err = checker.checkNext(&t, t.checkStorable(false))
 			}
 			if err == nil {
 				err = s.payloads.add(t.Payload)

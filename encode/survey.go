@@ -57,22 +57,22 @@ func inspect(t Text) inspectedText { return inspectedText{t, t.checkStorable(fal
 func surveyTexts(texts iter.Seq2[inspectedText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
 	w := bufio.NewWriterSize(h, 64<<10)
-	var roll textChecker
-	for seen, err := range texts {
-		t := &seen.Text
+	var checker textChecker
+	for inspected, err := range texts {
+		t := &inspected.Text
 		if err == nil {
-			err = roll.checkNext(t, seen.fault)
+			err = checker.checkNext(t, inspected.fault)
 		}
 		if err != nil {
 			return nil, err
 		}
 		t.write(w)
-		s.checksums = append(s.checksums, seen.checksum)
+		s.checksums = append(s.checksums, inspected.checksum)
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
 	_ = w.Flush() // writing to a hash never fails
-	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), roll.places
+	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), checker.places
 	return s, nil
 }
 
@@ -84,15 +84,15 @@ func (s *Survey) ErrorAt(row int, id string, err error) *TextError {
 
 // textChecker checks the texts of a stream against those before, and keeps their places.
 type textChecker struct {
-	n      int            // texts so far
+	texts  int            // so far
 	rows   map[string]int // rows by ids
 	places places
 }
 
-// checkNext returns an error if the next text cannot be stored: by itself, which fault says, or together
-// with those before it, for its id.
+// checkNext returns an error if the next text cannot be stored: fault, the error of the text by itself, or
+// the error of an id that an earlier text has too, or that only some texts have.
 func (r *textChecker) checkNext(t *Text, fault error) error {
-	row := r.n
+	row := r.texts
 	if fault != nil {
 		return t.ErrorAt(row, fault)
 	}
@@ -113,7 +113,7 @@ func (r *textChecker) checkNext(t *Text, fault error) error {
 		r.rows[t.ID] = row
 	}
 	r.places.add(t.From)
-	r.n++
+	r.texts++
 	return nil
 }
 
@@ -172,23 +172,23 @@ func (e *SameIDError) Error() string {
 // different bytes.
 func (t *Text) write(w io.Writer) {
 	var head [32]byte
-	for i, part := range []int{len(t.ID), len(t.Title), len(t.Text), len(t.Payload)} {
-		binary.LittleEndian.PutUint64(head[8*i:], uint64(part))
+	for i, length := range []int{len(t.ID), len(t.Title), len(t.Text), len(t.Payload)} {
+		binary.LittleEndian.PutUint64(head[8*i:], uint64(length))
 	}
 	_, _ = w.Write(head[:])
-	for _, part := range []string{t.ID, t.Title, t.Text} {
-		_, _ = io.WriteString(w, part)
+	for _, field := range []string{t.ID, t.Title, t.Text} {
+		_, _ = io.WriteString(w, field)
 	}
 	_, _ = w.Write(t.Payload)
 }
 
-// sumSeed makes checksums of texts valid in this process only.
-var sumSeed = maphash.MakeSeed()
+// checksumSeed makes checksums of texts valid in this process only.
+var checksumSeed = maphash.MakeSeed()
 
 // checksum returns a hash of the text that is valid in this process.
 func (t *Text) checksum() uint64 {
 	var h maphash.Hash
-	h.SetSeed(sumSeed)
+	h.SetSeed(checksumSeed)
 	t.write(&h)
 	return h.Sum64()
 }

@@ -38,13 +38,14 @@ func (f *Fields) columnsFromHead(head []string) (c columns, err error) {
 }
 
 // textFromRow returns the text of a row. Columns other than id, title and text become the payload.
-// line returns the line number of a column's cell.
-func (c *columns) textFromRow(cells []string, line func(column int) int) (t Text, err error) {
+// lineNumber returns the number of the line that a column's cell is in.
+func (c *columns) textFromRow(cells []string, lineNumber func(column int) int) (t Text, err error) {
 	metadata := map[string]any{}
-	t.From.Line = line(0)
+	t.From.Line = lineNumber(0)
 	for i, v := range cells {
 		if err := checkUTF8(v); err != nil {
-			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipName(c.names[i]), err)}
+			err = fmt.Errorf("column %s %w", clipName(c.names[i]), err)
+			return t, &TextError{Line: lineNumber(i), Row: -1, Err: err}
 		}
 		if i != c.id && i != c.title && i != c.text {
 			metadata[c.names[i]] = cellValue(v)
@@ -76,7 +77,7 @@ func cellValue(cell string) any {
 	}
 	v, err := strconv.ParseFloat(cell, 64)
 	// JavaScript writes numbers beyond these limits with an exponent.
-	if size := math.Abs(v); err != nil || size >= 1e21 || v != 0 && size < 1e-6 {
+	if magnitude := math.Abs(v); err != nil || magnitude >= 1e21 || v != 0 && magnitude < 1e-6 {
 		return cell
 	}
 	if strconv.FormatFloat(v, 'f', -1, 64) != cell {
@@ -92,15 +93,15 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 	if err != nil {
 		return err
 	}
-	bound := &rowLimitReader{r: unmarked}
-	rows := csv.NewReader(bound)
+	limited := &rowLimitReader{r: unmarked}
+	rows := csv.NewReader(limited)
 	rows.ReuseRecord = true
 	var c columns
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		bound.remaining = maxTextLine
+		limited.remaining = maxTextLine
 		cells, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			if first {
@@ -130,7 +131,7 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 
 var errNoHead = errors.New("is empty: want a line that names the columns")
 
-// rowLimitReader fails after left bytes, which the caller sets for each row: a quotation mark that is
+// rowLimitReader fails after remaining bytes, which the caller sets for each row: a quotation mark that is
 // never closed would take all memory.
 type rowLimitReader struct {
 	r         io.Reader
@@ -196,8 +197,8 @@ func (f *Fields) headless(cells []string) bool {
 		return false
 	}
 	id, text := cells[0], cells[1]
-	noID := func(r rune) bool { return r <= ' ' || r == 0xfeff }
-	if id == "" || len(id) > maxHeadlessID || strings.ContainsFunc(id, noID) {
+	notInID := func(r rune) bool { return r <= ' ' || r == 0xfeff }
+	if id == "" || len(id) > maxHeadlessID || strings.ContainsFunc(id, notInID) {
 		return false
 	}
 	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
@@ -208,6 +209,7 @@ func (f *Fields) headless(cells []string) bool {
 	return strings.ContainsAny(id, "0123456789") && len(strings.Fields(text)) > 2
 }
 
+// maxHeadlessID is the longest id, in bytes, of a first line that counts as a document.
 const maxHeadlessID = 256
 
 // Columns returns the indexes of id, title and text among the columns of a table; −1 means that there

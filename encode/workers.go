@@ -18,7 +18,7 @@ import (
 // different calls are computed together.
 type workers struct {
 	encoder *Encoder
-	limit   int
+	limit   int // of running
 
 	mu      sync.Mutex
 	running int           // goroutines
@@ -31,7 +31,7 @@ type encodeCall struct {
 	role          Role
 	acceptsHalves bool // the backend may return vectors rounded to float16
 	mustRound     bool // vectors that it did not round are rounded afterwards
-	// keep receives the vectors if they stay on the device. nil means that they do not.
+	// resident receives the vectors if they stay on the device. A nil value means that they do not.
 	resident kernels.ResidentVectors
 	waiting  []*chunk // submitted and not computed yet
 }
@@ -109,9 +109,9 @@ func (w *workers) nextBatch() []*chunk {
 // selectCalls returns the calls whose first chunks make a batch, at most limit of them.
 func (w *workers) selectCalls(limit int) (chosen []*encodeCall) {
 	var batch []*chunk
-	for _, of := range w.queue {
-		if c := of.waiting[0]; len(batch) == 0 || w.encoder.backend.canJoin(batch, c) {
-			chosen, batch = append(chosen, of), append(batch, c)
+	for _, call := range w.queue {
+		if c := call.waiting[0]; len(batch) == 0 || w.encoder.backend.canJoin(batch, c) {
+			chosen, batch = append(chosen, call), append(batch, c)
 		}
 		if len(batch) == limit {
 			break
@@ -149,13 +149,14 @@ func (w *workers) compute(batch []*chunk) {
 // tryCompute computes chunks together, and returns a panic as a value. It stops once all of
 // their calls have ended.
 func (w *workers) tryCompute(batch []*chunk) (fault *parallel.Panic, err error) {
+	// The batch has the values of one call's context, but not its end, which must not end the other calls.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].call.ctx))
 	defer cancel()
-	var left atomic.Int64
-	left.Store(int64(len(batch)))
+	var waitingCalls atomic.Int64
+	waitingCalls.Store(int64(len(batch)))
 	for _, c := range batch {
 		defer context.AfterFunc(c.call.ctx, func() {
-			if left.Add(-1) == 0 {
+			if waitingCalls.Add(-1) == 0 {
 				cancel()
 			}
 		})()

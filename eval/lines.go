@@ -87,7 +87,8 @@ type table struct {
 // header lists, for each column, the names that mark a header, in lower case.
 type header [][]string
 
-// newTable reads the header, if there is one. known are the possible numbers of columns without a header.
+// newTable reads the header, if it is one of heads. Without a header, columnCounts are the possible numbers
+// of columns, and layouts describes them in messages.
 func newTable(r io.Reader, name string, heads []header, layouts string, columnCounts ...int) (*table, error) {
 	lr, err := newLineReader(r, name)
 	if err != nil {
@@ -157,7 +158,7 @@ func (t *table) nextRow() ([][]byte, error) {
 			return nil, t.lineError(malformed(
 				"%d columns if tabs part them, and %d if white space does: which is meant? "+
 					"A first line with their names, parted by tabs, says that tabs do (%s)",
-				byTabs, byBlanks, t.headers[0].example()))
+				byTabs, byBlanks, t.headers[0].example())) // the first header has all columns
 		case blanksFit:
 			t.count = byBlanks
 		case tabsFit:

@@ -21,7 +21,7 @@ func ndcg(m Measure, r ranking) float64 {
 		// Dividing every gain by one power of two does not change the quotient, and avoids
 		// the overflow of grades in the thousands.
 		shift := 0
-		if r.ideal[0] > 50 {
+		if r.ideal[0] > 50 { // gains below 2⁵³ are exact without it
 			shift = r.ideal[0]
 		}
 		gain = func(grade int) float64 { return math.Ldexp(1, grade-shift) - math.Ldexp(1, -shift) }
@@ -114,7 +114,7 @@ func bpref(m Measure, r ranking) float64 {
 		case grade < 0:
 		case grade < m.rel:
 			above++
-		case above == 0:
+		case above == 0: // bound may be 0
 			sum++
 		default:
 			sum += 1 - float64(min(above, relevant))/float64(bound)

@@ -111,7 +111,7 @@ func LoadSplit(dir, split string) (*Qrels, error) {
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, suffix := range files.PackedSuffixes() {
-			if _, packed := os.Stat(path + suffix); packed == nil {
+			if _, packedErr := os.Stat(path + suffix); packedErr == nil {
 				return LoadQrels(path + suffix)
 			}
 		}

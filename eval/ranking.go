@@ -31,8 +31,8 @@ func (t Ties) String() string {
 	return "trec"
 }
 
-// compared returns the score by which a hit is ordered. TiesRank does not use it.
-func (t Ties) compared(h ScoredDocument) float64 {
+// orderScore returns the score by which a hit is ordered. TiesRank does not use it.
+func (t Ties) orderScore(h ScoredDocument) float64 {
 	if t == TiesTREC10 {
 		return h.Score
 	}
@@ -42,7 +42,7 @@ func (t Ties) compared(h ScoredDocument) float64 {
 // sort sorts hits in place, and returns them.
 func (t Ties) sort(hits []ScoredDocument) []ScoredDocument {
 	order := func(a, b ScoredDocument) int {
-		return cmp.Or(cmp.Compare(t.compared(b), t.compared(a)), cmp.Compare(b.Doc, a.Doc))
+		return cmp.Or(cmp.Compare(t.orderScore(b), t.orderScore(a)), cmp.Compare(b.Doc, a.Doc))
 	}
 	if t == TiesRank {
 		order = func(a, b ScoredDocument) int { return cmp.Compare(a.Rank, b.Rank) }

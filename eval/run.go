@@ -25,7 +25,7 @@ type ScoredDocument struct {
 type Run struct {
 	// Tag names the system: the last column of the first line of a TREC run.
 	Tag string
-	// Before is how many better documents of each query the run omits. WriteRun starts ranks after
+	// RankOffset is how many better documents of each query the run omits. WriteRun starts ranks after
 	// them.
 	RankOffset int
 

@@ -10,10 +10,10 @@ import (
 
 // Limits of resampling.
 const (
-	// exactDifferences is the number of differences up to which a randomisation test enumerates all
+	// maxExactDifferences is the number of differences up to which a randomisation test enumerates all
 	// signs.
-	exactDifferences = 16
-	maxSamples       = 10_000_000
+	maxExactDifferences = 16
+	maxSamples          = 10_000_000
 )
 
 // pcgStream is the second seed of the PCG of math/rand/v2; the first is the caller's.
@@ -61,9 +61,9 @@ func randomSigns(diffs []float64, samples int, seed uint64) Randomisation {
 			sizes = append(sizes, math.Float64bits(math.Abs(d)))
 		}
 	}
-	reach := math.Abs(sum) - roundingShare*abs
-	if len(sizes) <= exactDifferences {
-		return Randomisation{P: exactShare(sizes, reach), Exact: true, Samples: 1 << len(sizes)}
+	threshold := math.Abs(sum) - roundingShare*abs
+	if len(sizes) <= maxExactDifferences {
+		return Randomisation{P: exactShare(sizes, threshold), Exact: true, Samples: 1 << len(sizes)}
 	}
 	source := rand.NewPCG(seed, pcgStream)
 	count := 0
@@ -77,7 +77,7 @@ func randomSigns(diffs []float64, samples int, seed uint64) Randomisation {
 			sum += math.Float64frombits(size | signs<<63)
 			signs >>= 1
 		}
-		if math.Abs(sum) >= reach {
+		if math.Abs(sum) >= threshold {
 			count++
 		}
 	}
@@ -88,9 +88,9 @@ func randomSigns(diffs []float64, samples int, seed uint64) Randomisation {
 // sum of absolute differences.
 const roundingShare = 1e-12
 
-// exactShare returns the share of assignments of signs whose sum is at least reach from 0. Flipping
+// exactShare returns the share of assignments of signs whose sum is at least threshold from 0. Flipping
 // all signs does not change the distance, so the last sign stays +.
-func exactShare(sizes []uint64, reach float64) float64 {
+func exactShare(sizes []uint64, threshold float64) float64 {
 	total := 1 << max(len(sizes)-1, 0)
 	count := 0
 	for signs := range total {
@@ -98,7 +98,7 @@ func exactShare(sizes []uint64, reach float64) float64 {
 		for i, size := range sizes {
 			sum += math.Float64frombits(size | uint64(signs>>i)<<63)
 		}
-		if math.Abs(sum) >= reach {
+		if math.Abs(sum) >= threshold {
 			count++
 		}
 	}

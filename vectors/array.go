@@ -33,8 +33,8 @@ type Array struct {
 
 	path      string
 	kind      kind
-	bigEndian bool // big-endian
-	n         int  // number of elements
+	bigEndian bool
+	n         int // number of elements
 	r         io.ReaderAt
 	off       int64 // of the first element
 	buf       []byte
@@ -74,7 +74,7 @@ func (a *Array) Float32s(dst []float32, from int) error {
 	if a.kind == kindF32 && !a.bigEndian && littleEndian {
 		return a.readInto(memoryOf(dst), from, len(dst))
 	}
-	return a.blocks(from, len(dst), func(i int, raw []byte) error {
+	return a.visitBlocks(from, len(dst), func(i int, raw []byte) error {
 		decodeParallel(dst[i:i+len(raw)/a.kind.size()], raw, a.kind)
 		return nil
 	})
@@ -88,7 +88,7 @@ func (a *Array) Float16s(dst []uint16, from int) error {
 	if !a.bigEndian && littleEndian {
 		return a.readInto(memoryOf(dst), from, len(dst))
 	}
-	return a.blocks(from, len(dst), func(first int, raw []byte) error {
+	return a.visitBlocks(from, len(dst), func(first int, raw []byte) error {
 		for i := range len(raw) / 2 {
 			dst[first+i] = binary.LittleEndian.Uint16(raw[2*i:])
 		}
@@ -145,7 +145,7 @@ func (a *Array) Ints(dst []int64, from int) error {
 	if a.kind.isFloat() {
 		return faultf(a.path, ErrShape, "elements are %s, want integers", a.Dtype)
 	}
-	return a.blocks(from, len(dst), func(first int, raw []byte) error {
+	return a.visitBlocks(from, len(dst), func(first int, raw []byte) error {
 		block := dst[first : first+len(raw)/a.kind.size()]
 		if bad := decodeInts(block, raw, a.kind); bad >= 0 {
 			return faultf(a.path, ErrFormat, "element %d is %d, beyond the range of int64",
@@ -183,9 +183,9 @@ func (a *Array) readAt(p []byte, off int64) error {
 	return inFile(err, a.path, -1, -1, "")
 }
 
-// blocks calls visit with blocks of the little-endian bytes of n elements from index from on. first is
+// visitBlocks calls visit with blocks of the little-endian bytes of n elements from index from on. first is
 // the index of the first element of the block, counted from from.
-func (a *Array) blocks(from, n int, visit func(first int, raw []byte) error) error {
+func (a *Array) visitBlocks(from, n int, visit func(first int, raw []byte) error) error {
 	if err := a.checkElements(from, n); err != nil {
 		return err
 	}

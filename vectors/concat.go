@@ -10,10 +10,10 @@ import (
 
 // concatSource is several sources one after another.
 type concatSource struct {
-	sources []Source
-	starts  []int // the first document of each source, and the number of documents
-	dim     int
-	numbers bool // ids are row numbers in the concatenation
+	sources  []Source
+	starts   []int // the first document of each source, and the number of documents
+	dim      int
+	numbered bool // ids are row numbers in the concatenation
 }
 
 // sourceName returns the name of a source for errors: its file, if it has one.
@@ -37,7 +37,7 @@ func isNumbered(s Source) bool {
 //
 // Errors: [ErrShape] for dimensions that differ, [ErrID].
 func Concat(sources ...Source) (Source, error) {
-	c := &concatSource{sources: sources, starts: make([]int, len(sources)+1), numbers: true}
+	c := &concatSource{sources: sources, starts: make([]int, len(sources)+1), numbered: true}
 	// Indexes of sources, for errors. −1 means none.
 	withDim := -1    // that has set the dimension
 	withIDs := -1    // that has documents with ids
@@ -61,14 +61,14 @@ func Concat(sources ...Source) (Source, error) {
 			withoutIDs = i
 		default:
 			withIDs = i
-			c.numbers = false
+			c.numbered = false
 		}
 	}
 	if withIDs >= 0 && withoutIDs >= 0 {
 		return nil, faultf(sourceName(sources[withoutIDs], withoutIDs), ErrID,
 			"has no ids, %s has: give ids to all or to none", sourceName(sources[withIDs], withIDs))
 	}
-	if c.numbers {
+	if c.numbered {
 		return c, nil
 	}
 	seen := idSet{}
@@ -96,7 +96,7 @@ func (c *concatSource) Rows(i int) int {
 }
 
 func (c *concatSource) ID(i int) string {
-	if c.numbers {
+	if c.numbered {
 		return strconv.Itoa(i)
 	}
 	s := c.sourceOf(i)
@@ -111,7 +111,7 @@ func (c *concatSource) name() string {
 }
 
 // Numbered reports whether ids are row numbers.
-func (c *concatSource) Numbered() bool { return c.numbers }
+func (c *concatSource) Numbered() bool { return c.numbered }
 
 func (c *concatSource) Close() error { return closeAll(c.sources) }
 
@@ -133,7 +133,7 @@ func (c *concatSource) Docs(ctx context.Context, from, to int) iter.Seq2[Documen
 					yield(Document{}, err)
 					return
 				}
-				if c.numbers {
+				if c.numbered {
 					doc.ID = strconv.Itoa(row)
 				}
 				row++

@@ -136,7 +136,7 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 				for base, end = s.firstRow(i), i+1; end < to && (s.firstRow(end+1)-base)*s.dim <= blockFloats; {
 					end++
 				}
-				if floats, masks, err = s.read(floats, masks, i, end); err != nil {
+				if floats, masks, err = s.readRows(floats, masks, i, end); err != nil {
 					return doc, inFile(err, s.path, i, -1, "")
 				}
 				finite = allFinite(floats)
@@ -163,8 +163,8 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 	})
 }
 
-// read reads the rows, and the mask, of the documents from from on and before end into the buffers.
-func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
+// readRows reads the rows, and the mask, of the documents from from on and before end into the buffers.
+func (s *denseSource) readRows(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
 	first := s.firstRow(from)
 	rows := s.firstRow(end) - first
 	floats = slices.Grow(floats[:0], rows*s.dim)[:rows*s.dim]

@@ -179,7 +179,7 @@ func checkObject(text []byte, visit func(name string, value []byte) error) error
 	}
 	if err == nil {
 		seen := map[string]bool{}
-		err = members(text, func(key, valueText []byte) (int, error) {
+		err = visitMembers(text, func(key, valueText []byte) (int, error) {
 			name := string(key[1 : len(key)-1])
 			if strings.IndexByte(name, '\\') >= 0 { // decode escapes
 				var err error

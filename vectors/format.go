@@ -17,7 +17,7 @@ type Format struct {
 	Name string
 	// Suffixes are those of its files, in lower case, with the dot.
 	Suffixes []string
-	// Folder, if not nil, reports whether a folder is of the format.
+	// IsFolder, if not nil, reports whether a folder is of the format.
 	IsFolder func(path string) bool
 	// Open opens a file or a folder. If the documents have no ids, they get the ids "0", "1", …, and
 	// a method Numbered() bool of the source returns true.

@@ -8,24 +8,24 @@ import (
 
 // forward reads a stream at ascending offsets.
 type forward struct {
-	r  io.Reader
-	at int64 // offset of the next byte of the stream
+	r    io.Reader
+	next int64 // offset of the next byte of the stream
 }
 
 // ReadAt implements [io.ReaderAt], except that it cannot go back.
 func (f *forward) ReadAt(p []byte, off int64) (int, error) {
-	if off < f.at {
+	if off < f.next {
 		return 0, fmt.Errorf("byte %d of a stream was read already", off)
 	}
-	if skip := off - f.at; skip > 0 {
+	if skip := off - f.next; skip > 0 {
 		n, err := io.CopyN(io.Discard, f.r, skip)
-		f.at += n
+		f.next += n
 		if err != nil {
 			return 0, readerAtEnd(err)
 		}
 	}
 	n, err := io.ReadFull(f.r, p)
-	f.at += int64(n)
+	f.next += int64(n)
 	return n, readerAtEnd(err)
 }
 

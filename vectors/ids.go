@@ -57,7 +57,7 @@ func duplicateID(id, unit string, first, second int) error {
 type wantedIDs struct {
 	n    int    // number of documents; −1 means any
 	file string // the file of the documents
-	// loose means that the ids are for look-ups: they may repeat, and text may have blank lines.
+	// forLookup means that the ids are for look-ups: they may repeat, and text may have blank lines.
 	forLookup bool
 }
 

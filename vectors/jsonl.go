@@ -62,7 +62,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		payload = payload[:0]
 		rec, err := parseRecord(text, &payload, s.checkDim)
 		if err == nil && rec.extra {
-			err = s.checkOwn(rec.id, payload)
+			err = s.checkFields(rec.id, payload)
 		}
 		if err != nil {
 			return nil, inFile(err, path, doc, lines.Number, "")
@@ -81,8 +81,8 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 	return s, nil
 }
 
-// checkOwn checks the fields of a line other than vectors, which are stored as its payload.
-func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
+// checkFields checks the fields of a line other than vectors, which are stored as its payload.
+func (s *jsonlSource) checkFields(rawID, payload []byte) error {
 	if !s.ownIDs {
 		return CheckObject(payload)
 	}
@@ -145,7 +145,7 @@ func (s *jsonlSource) appendID(raw []byte, seen idSet) error {
 // the other fields to payload as a JSON object, unless payload is nil.
 func parseRecord(line []byte, payload *[]byte, visitRow func(token int, text []byte) error) (rec record, err error) {
 	var plainID []byte // of the key id; _id takes precedence
-	err = members(line, func(key, text []byte) (int, error) {
+	err = visitMembers(line, func(key, text []byte) (int, error) {
 		// The vectors.
 		if keyEquals(key, "vectors") || keyEquals(key, "embeddings") {
 			if rec.vectors != nil {
@@ -190,7 +190,7 @@ func parseRecord(line []byte, payload *[]byte, visitRow func(token int, text []b
 	})
 	if rec.id == nil {
 		rec.id = plainID
-	} else if plainID != nil {
+	} else if plainID != nil { // id is an ordinary field if the line has _id
 		rec.extra = true
 	}
 	if payload != nil && len(*payload) > 0 {

@@ -82,9 +82,9 @@ func valueEnd(b []byte) int {
 	return -1
 }
 
-// members calls visit for every member of the JSON object text, with its raw key and the text from its
+// visitMembers calls visit for every member of the JSON object text, with its raw key and the text from its
 // value on. visit returns the length of the value.
-func members(text []byte, visit func(key, value []byte) (int, error)) error {
+func visitMembers(text []byte, visit func(key, value []byte) (int, error)) error {
 	i := blankCount(text)
 	fault := func(reason string) error {
 		return fmt.Errorf("%w: column %d: %s", ErrFormat, i+1, reason)

@@ -16,8 +16,8 @@ import (
 type Mapped struct {
 	Dim int
 	F32 []float32 // all rows, [rows, Dim], or nil if U16 has them
-	U16 []uint16  // all rows of binary16, or, if Brain is true, of bfloat16
-	// Brain means that U16 is bfloat16.
+	U16 []uint16  // all rows of binary16, or, if IsBFloat16 is true, of bfloat16
+	// IsBFloat16 means that U16 is bfloat16.
 	IsBFloat16 bool
 	// Starts has the first row of each document, and the number of rows at the end. Rows, if not nil,
 	// has the number of tokens of each document; its other rows are padding.
@@ -101,10 +101,10 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 	return nil
 }
 
-// checkFinite16 is checkFinite for binary16, or, if brain is true, for bfloat16.
-func checkFinite16(values []uint16, dim int, brain bool) error {
+// checkFinite16 is checkFinite for binary16, or, if isBFloat16 is true, for bfloat16.
+func checkFinite16(values []uint16, dim int, isBFloat16 bool) error {
 	exponent, kind := uint16(floats.Exponent16), kindF16
-	if brain {
+	if isBFloat16 {
 		exponent, kind = floats.ExponentB16, kindBF16
 	}
 	i := floats.FirstNotFinite16(values, exponent)

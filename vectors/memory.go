@@ -11,10 +11,10 @@ import (
 
 // memorySource is a [Source] of documents in memory.
 type memorySource struct {
-	dim     int
-	docs    []Document
-	numbers bool // ids are row numbers
-	empty   bool // no document has tokens
+	dim      int
+	docs     []Document
+	numbered bool // ids are row numbers
+	empty    bool // no document has tokens
 }
 
 // FromDocuments returns a [Source] of documents in memory. It keeps docs, and yields their slices.
@@ -23,9 +23,9 @@ type memorySource struct {
 // Errors: [ErrShape] for tokens that are not a multiple of dim, and for a dim not in 1..4,096;
 // [ErrID] for bad and duplicate ids.
 func FromDocuments(dim int, docs []Document) (Source, error) {
-	s := &memorySource{dim: dim, docs: docs, numbers: true, empty: true}
+	s := &memorySource{dim: dim, docs: docs, numbered: true, empty: true}
 	for _, d := range docs {
-		s.numbers = s.numbers && d.ID == ""
+		s.numbered = s.numbered && d.ID == ""
 		s.empty = s.empty && len(d.Tokens) == 0
 	}
 	if dim > kernels.MaxDim || dim < 0 || dim == 0 && !s.empty {
@@ -40,7 +40,7 @@ func FromDocuments(dim int, docs []Document) (Source, error) {
 			err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(d.Tokens), dim)
 			return nil, inFile(err, "", i, -1, d.ID)
 		}
-		if s.numbers {
+		if s.numbered {
 			continue
 		}
 		err := CheckID(d.ID)
@@ -71,7 +71,7 @@ func (s *memorySource) Rows(i int) int {
 }
 
 func (s *memorySource) ID(i int) string {
-	if s.numbers {
+	if s.numbered {
 		return strconv.Itoa(i)
 	}
 	return s.docs[i].ID
@@ -80,7 +80,7 @@ func (s *memorySource) ID(i int) string {
 func (s *memorySource) name() string { return "documents in memory" }
 
 // Numbered reports whether ids are row numbers.
-func (s *memorySource) Numbered() bool { return s.numbers }
+func (s *memorySource) Numbered() bool { return s.numbered }
 func (s *memorySource) Close() error   { return nil }
 
 func (s *memorySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {

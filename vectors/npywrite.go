@@ -44,9 +44,9 @@ func npyHeader(dtype string, shape []int) ([]byte, error) {
 type NPYWriter struct {
 	w         *bufio.Writer
 	kind      kind
-	bigEndian bool // big-endian
-	remaining int  // elements not written yet
-	n         int  // elements of the array
+	bigEndian bool
+	remaining int // elements not written yet
+	n         int // elements of the array
 	buf       []byte
 	file      *files.AtomicFile // nil if the caller owns the writer
 	path      string            // of file
@@ -120,6 +120,7 @@ func (w *NPYWriter) Ints(values []int64) error {
 	size := w.kind.size()
 	return w.writeBlocks(len(values), func(b []byte, i int) ([]byte, error) {
 		start := len(b)
+		// The first bytes of a little-endian number are the number in fewer bytes, if it fits.
 		b = binary.LittleEndian.AppendUint64(b, uint64(values[i]))[:start+size]
 		truncated := intElement(b[start:], 0, w.kind) != values[i]
 		if truncated || w.kind == kindU64 && values[i] < 0 || w.kind == kindBool && values[i]&^1 != 0 {

@@ -67,7 +67,7 @@ func (g *Grid) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("%w: field %s is %.60s; want [rows, columns] or [rows, columns, tokens before them]",
 			ErrFormat, GridField, b)
 	}
-	n = append(n, 0)
+	n = append(n, 0) // First, if b has two numbers
 	if n[0] < 1 || n[1] < 1 || n[0] > maxCells || n[1] > maxCells/n[0] || n[2] < 0 || n[2] > maxFirst {
 		return fmt.Errorf("%w: field %s is %s; 1 to %d cells are possible, and up to %d tokens before them",
 			ErrFormat, GridField, b, maxCells, maxFirst)

@@ -163,12 +163,12 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		if len(text) == 0 {
 			continue
 		}
-		id, own, err := objectID(text)
+		id, underscoreID, err := objectID(text)
 		if err == nil {
 			err = visit(object{
 				text:         text,
 				id:           id,
-				underscoreID: own,
+				underscoreID: underscoreID,
 				span:         span{off, uint32(len(text))},
 				line:         lines.Number,
 			})
@@ -200,34 +200,34 @@ func (o object) checkStorable(id string, row int) error {
 	return CheckDocument(Draft{ID: id, Payload: o.text})
 }
 
-// objectID validates a JSON object, and returns the raw value of its key _id, or else of id, or nil. own
-// is the value of _id, or nil.
-func objectID(text []byte) (id, own []byte, err error) {
-	if id, own, err = findID(text); err == nil && !json.Valid(text) {
+// objectID validates a JSON object, and returns the raw value of its key _id, or else of id, or nil.
+// underscoreID is the value of _id, or nil.
+func objectID(text []byte) (id, underscoreID []byte, err error) {
+	if id, underscoreID, err = findID(text); err == nil && !json.Valid(text) {
 		err = fmt.Errorf("%w: is not JSON: %v", ErrFormat, json.Unmarshal(text, new(json.RawMessage)))
 	}
-	return id, own, err
+	return id, underscoreID, err
 }
 
 // findID is objectID without validation.
-func findID(text []byte) (id, own []byte, err error) {
+func findID(text []byte) (id, underscoreID []byte, err error) {
 	var plainID []byte // of the key id
-	err = members(text, func(key, value []byte) (int, error) {
+	err = visitMembers(text, func(key, value []byte) (int, error) {
 		n := valueEnd(value)
 		if n > 0 {
 			switch {
 			case keyEquals(key, "_id"):
-				own = value[:n]
+				underscoreID = value[:n]
 			case keyEquals(key, "id"):
 				plainID = value[:n]
 			}
 		}
 		return n, nil
 	})
-	if id = own; id == nil {
+	if id = underscoreID; id == nil {
 		id = plainID
 	}
-	return id, own, err
+	return id, underscoreID, err
 }
 
 // readPayload reads the payload of a document into buf, which it may grow. payload is nil if the document has

@@ -108,7 +108,7 @@ func (s *Safetensors) parse(text []byte) error {
 	if !json.Valid(text) {
 		return fmt.Errorf("is not JSON")
 	}
-	return members(text, func(key, value []byte) (int, error) {
+	return visitMembers(text, func(key, value []byte) (int, error) {
 		n := valueEnd(value)
 		if n <= 0 {
 			return n, nil
@@ -140,7 +140,7 @@ func (s *Safetensors) parse(text []byte) error {
 func parseTensor(description []byte) (t tensorInfo, err error) {
 	var offsets []int64
 	hasDtype := false
-	err = members(description, func(key, value []byte) (n int, err error) {
+	err = visitMembers(description, func(key, value []byte) (n int, err error) {
 		if n = valueEnd(value); n <= 0 {
 			return n, nil
 		}

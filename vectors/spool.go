@@ -61,9 +61,9 @@ type SpoolOptions struct {
 	// Vectors, if set, is a separate file for the vectors; Path has everything else. [Spool.CompleteMatrix]
 	// completes it to a .npy file without copying the vectors.
 	Vectors string
-	// Matrix, if set, is the path of that .npy file. If a process was killed after Spool.Matrix and
-	// before it removed Path, only this file exists. It is renamed back to Vectors, but only if the file
-	// at Path is the spool to resume.
+	// Matrix, if set, is the path of that .npy file. If a process was killed after
+	// [Spool.CompleteMatrix] and before it removed Path, only this file exists. It is renamed back to
+	// Vectors, but only if the file at Path is the spool to resume.
 	Matrix string
 	// Keyed means that ids are keys: 16 arbitrary bytes, each key once. [Spool.Row] finds a document by
 	// its key, and [Spool.ID] returns the number of its row. The memory has about 45 bytes for each
@@ -225,7 +225,7 @@ func (s *Spool) openRecords() error {
 	return s.truncateMatrix()
 }
 
-// mismatchError returns the reason why a file cannot be resumed, whose header differs from that of the options.
+// mismatchError returns the error of a file whose header differs from the one that the options require.
 func (s *Spool) mismatchError() error {
 	head := make([]byte, len(spoolMagic)+12)
 	_, err := s.file.ReadAt(head, 0)

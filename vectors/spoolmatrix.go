@@ -24,21 +24,21 @@ const (
 // matrix is the separate file of a spool's vectors ([SpoolOptions].Vectors): reserved bytes for a
 // header, and then the vectors of all documents, as in a .npy file.
 type matrix struct {
-	file      *os.File // nil after Spool.Matrix has completed it
+	file      *os.File // nil after CompleteMatrix
 	size      int64    // bytes of the file, with buf
 	buf       []byte   // vectors of added documents, not written yet
 	next      []byte   // vectors of the document that is being added
 	firstRows []int64  // the number of vectors before each document
 }
 
-// openMatrix opens the separate file of vectors, if the spool has one. documents means that the spool
-// has documents already. Then the file may have been completed, under its name as a .npy file
+// openMatrix opens the separate file of vectors, if the spool has one. hasDocuments means that the
+// spool has documents already. Then the file may have been completed, under its name as a .npy file
 // (SpoolOptions.Matrix), and is renamed back.
-func (s *Spool) openMatrix(documents bool) error {
+func (s *Spool) openMatrix(hasDocuments bool) error {
 	if s.matrix == nil {
 		return nil
 	}
-	if _, err := os.Lstat(s.o.Vectors); documents && s.o.Matrix != "" && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(s.o.Vectors); hasDocuments && s.o.Matrix != "" && errors.Is(err, fs.ErrNotExist) {
 		if err := files.Rename(s.o.Matrix, s.o.Vectors); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return NewFileError(s.o.Matrix, withoutPath(err))
 		}

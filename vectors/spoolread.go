@@ -106,7 +106,7 @@ func checksumMatches(head, body []byte) bool {
 
 // recoverDocs adds the documents of the sound records in a file of n bytes, and truncates the file after
 // them: the last record was cut short when the writer died. If a sound record follows a damaged one, the
-// file is damaged otherwise: recover returns an error and leaves the file unchanged.
+// file is damaged otherwise: recoverDocs returns an error and leaves the file unchanged.
 func (s *Spool) recoverDocs(n int64) error {
 	for s.size < n {
 		// Read the next record.

@@ -213,7 +213,7 @@ type Source interface {
 // they are read.
 type Selector interface {
 	Source
-	// Pick yields selected documents in one sequence, as Docs does. docs ascends.
+	// Select yields selected documents in one sequence, as Docs does. docs ascends.
 	Select(ctx context.Context, docs []int) iter.Seq2[Document, error]
 }
 
@@ -224,7 +224,7 @@ type Resident interface {
 	Vectors() kernels.ResidentVectors
 	// DropVectors frees them. Docs then computes them again.
 	DropVectors()
-	// Bare yields documents without their tokens, otherwise as Docs does, until DropVectors is called.
+	// DocsWithoutTokens yields documents without their tokens, otherwise as Docs does, until DropVectors is called.
 	DocsWithoutTokens(ctx context.Context, from, to int) iter.Seq2[Document, error]
 }
 

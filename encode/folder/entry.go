@@ -32,16 +32,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checksum returns a checksum of the fields that change only with the file or the cut.
 func (s *stored) checksum() string {
 	h := crc32.New(castagnoli)
-	for _, part := range []string{
+	for _, field := range []string{
 		s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts),
 	} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
+		fmt.Fprintf(h, "%d:%s", len(field), field)
 	}
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// payload returns the payload of a passage, one of parts of a file, that begins in a line. passage is nil
-// for a text that is not split.
+// payload returns the payload of a passage of a file: cut names how the file was cut, parts is the number of
+// its passages, and line is where the passage begins. passage is nil for a text that is not split.
 func (c *Content) payload(t *encode.Text, cut string, parts, line int, passage *vectors.Passage) ([]byte, error) {
 	s := stored{
 		Path:   c.Path,

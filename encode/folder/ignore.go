@@ -84,7 +84,7 @@ func matchName(pattern, name string) bool {
 	p := 0
 	retry, from := -1, 0 // the offset after the last asterisk, and the byte of name from which it was tried
 	for i := 0; i < len(name) || p < len(pattern); {
-		size := 0 // of the part of the pattern that name[i] matches
+		size := 0 // bytes of the pattern that name[i] matches. 0 means that it does not match
 		if p < len(pattern) && pattern[p] == '*' {
 			p++
 			retry, from = p, i

@@ -111,21 +111,21 @@ var ErrFolder = errors.New("no folder")
 // each folder before it is read. It may be nil.
 func Scan(
 	ctx context.Context, root string, largest int64, visitDir func(path string),
-) (files []File, passed Skipped, err error) {
+) (files []File, skipped Skipped, err error) {
 	info, err := os.Stat(root)
 	if err != nil {
-		return nil, passed, err
+		return nil, skipped, err
 	}
 	if !info.IsDir() {
-		return nil, passed, fmt.Errorf("%s: %w", root, ErrFolder)
+		return nil, skipped, fmt.Errorf("%s: %w", root, ErrFolder)
 	}
 	s := scan{ctx: ctx, root: root, largest: cmp.Or(largest, defaultMaxFile), visitDir: visitDir}
-	rules, err := s.repository()
+	rules, err := s.rulesAbove()
 	if err != nil {
-		return nil, passed, err
+		return nil, skipped, err
 	}
 	err = s.scanDir(nil, rules)
-	return s.files, s.passed, err
+	return s.files, s.skipped, err
 }
 
 // scan is the state of a call of Scan.
@@ -136,15 +136,16 @@ type scan struct {
 	largest  int64
 	visitDir func(string)
 	files    []File
-	passed   Skipped
+	skipped  Skipped
 }
 
 // maxRules is the size of the largest .gitignore file that is read, in bytes.
 const maxRules = 1 << 20
 
-// repository finds the repository that the folder is in, and returns the rules of the folders above.
+// rulesAbove finds the repository that the folder is in, sets above, and returns the rules of the folders
+// between its top and the folder.
 // Rules that ignore the folder itself do not count, since the caller asked for it.
-func (s *scan) repository() (rules *ruleChain, err error) {
+func (s *scan) rulesAbove() (rules *ruleChain, err error) {
 	dir, err := filepath.EvalSymlinks(s.root)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -249,7 +250,7 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 	case len(names) > 0 && errors.Is(err, fs.ErrNotExist):
 		return nil // removed meanwhile
 	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
-		s.close(names)
+		s.skipClosed(names)
 		return nil
 	default:
 		return err
@@ -259,11 +260,11 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 	switch {
 	case err == nil:
 	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
-		s.close(names)
+		s.skipClosed(names)
 		return nil
 	case len(names) > 0 && errors.Is(err, ErrLarge) && errors.As(err, &unread):
-		s.close(names)
-		s.passed.Rules = append(s.passed.Rules, unread.path)
+		s.skipClosed(names)
+		s.skipped.Rules = append(s.skipped.Rules, unread.path)
 		return nil
 	default:
 		return err
@@ -271,12 +272,12 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 	// Scan the folders in it, and select its files.
 	for _, e := range entries {
 		name := e.Name()
-		inside := append(names[:len(names):len(names)], name)
-		if strings.HasPrefix(name, ".") || rules.ignores(slices.Concat(s.above, inside), e.IsDir()) {
+		child := append(names[:len(names):len(names)], name)
+		if strings.HasPrefix(name, ".") || rules.ignores(slices.Concat(s.above, child), e.IsDir()) {
 			continue
 		}
 		if e.IsDir() {
-			if err := s.scanDir(inside, rules); err != nil {
+			if err := s.scanDir(child, rules); err != nil {
 				return err
 			}
 			continue
@@ -284,30 +285,30 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 		if !e.Type().IsRegular() {
 			continue
 		}
-		path := strings.Join(inside, "/")
+		path := strings.Join(child, "/")
 		k, ok := encode.KindByName(name)
 		if !ok {
-			s.passed.Kinds++
-			s.passed.AddFile(path, "no kind of text by its name")
+			s.skipped.Kinds++
+			s.skipped.AddFile(path, "no kind of text by its name")
 			continue
 		}
 		if !canBeID(path) {
-			s.passed.Names++
-			s.passed.AddFile(path, "the path cannot be an id")
+			s.skipped.Names++
+			s.skipped.AddFile(path, "the path cannot be an id")
 			continue
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if errors.Is(err, fs.ErrPermission) {
-			s.close(inside)
+			s.skipClosed(child)
 			continue
 		} else if err != nil {
 			return err
 		}
 		if info.Size() > s.largest {
-			s.passed.Large++
-			s.passed.AddFile(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
+			s.skipped.Large++
+			s.skipped.AddFile(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
 			continue
 		}
 		s.files = append(s.files, File{
@@ -322,8 +323,8 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 	return nil
 }
 
-// close skips a file or folder that may not be read. Its documents in the index stay.
-func (s *scan) close(names []string) { s.passed.AddClosed(strings.Join(names, "/")) }
+// skipClosed skips a file or folder that may not be read. Its documents in the index stay.
+func (s *scan) skipClosed(names []string) { s.skipped.AddClosed(strings.Join(names, "/")) }
 
 // canBeID reports whether a path can be a document's id: a path that cannot must not keep the other files
 // out of an index.
@@ -393,16 +394,16 @@ func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 		}
 		cut := Cut(how)
 		how.By = cmp.Or(how.By, c.kind.Unit)
-		var parts []encode.Text
+		var passages []encode.Text
 		for t, err := range encode.Passages(context.Background(), document, how) {
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
-			parts = append(parts, t)
+			passages = append(passages, t)
 		}
 		line, offset := 1, 0 // of the passage before
-		for _, t := range parts {
+		for _, t := range passages {
 			passage, err := vectors.PassageFromPayload(t.ID, t.Payload)
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
@@ -421,7 +422,7 @@ func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 			if !c.kind.Written { // the lines of the text are not those of the file
 				line = 1
 			}
-			if t.Payload, err = c.payload(&t, cut, len(parts), line, passage); err != nil {
+			if t.Payload, err = c.payload(&t, cut, len(passages), line, passage); err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}

@@ -46,7 +46,7 @@ type Error struct {
 	Cache     string
 	Err       error
 	tokenSent bool // a token was sent
-	// commit is the commit in the cache, if a newer one was requested. "" means that the cache
+	// cachedCommit is the commit in the cache, if a newer one was requested. "" means that the cache
 	// lacks a file.
 	cachedCommit string
 }

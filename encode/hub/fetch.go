@@ -26,7 +26,7 @@ func (s *Snapshot) blobPath(f File) string { return filepath.Join(s.modelDir(), 
 // lockDir returns the folder of the lock files for blobs of the model.
 func (s *Snapshot) lockDir() string { return filepath.Join(s.hub.Cache, ".locks", s.Name.folder()) }
 
-// fetchFile puts a file into the snapshot's folder. It downloads the blob unless the cache has it.
+// fetchFile creates a file in the snapshot's folder. It downloads the blob unless the cache has it.
 func (s *Snapshot) fetchFile(ctx context.Context, f File, p *progress) error {
 	lock, err := lockFile(ctx, filepath.Join(s.lockDir(), f.hash+".lock"), s.watchOther(f, p))
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Snapshot) download(ctx context.Context, f File, p *progress) error {
 			}
 			err = localError(err)
 		}
-		if notThere(err) && isFile(s.blobPath(f)) { // without locks, another process has written it meanwhile
+		if isNotExist(err) && isFile(s.blobPath(f)) { // without locks, another process has written it meanwhile
 			return nil
 		}
 		if rerr := removeIfExists(path); rerr != nil {
@@ -123,8 +123,8 @@ func (s *Snapshot) download(ctx context.Context, f File, p *progress) error {
 	}
 }
 
-// resumeFile fetches the part of the content that the file at path lacks, and reports whether the
-// file had a part before.
+// resumeFile fetches the bytes of the content that the file at path lacks at its end, and reports whether
+// the file had any before.
 func (s *Snapshot) resumeFile(ctx context.Context, f File, path string, p *progress) (resumed bool, err error) {
 	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -135,19 +135,19 @@ func (s *Snapshot) resumeFile(ctx context.Context, f File, path string, p *progr
 	if err != nil {
 		return false, localError(err)
 	}
-	have := info.Size()
-	if have > f.Bytes {
+	offset := info.Size()
+	if offset > f.Bytes {
 		if err := out.Truncate(0); err != nil {
 			return false, localError(err)
 		}
-		have = 0
+		offset = 0
 	}
-	resumed = have > 0
-	p.report(f, have)
+	resumed = offset > 0
+	p.report(f, offset)
 	err = s.hub.retryRequest(ctx, f.Path, func() (bool, error) {
-		begin := have
-		have, err = s.readRange(ctx, f, out, have, p)
-		return have > begin, err
+		begin := offset
+		offset, err = s.readRange(ctx, f, out, offset, p)
+		return offset > begin, err
 	})
 	if err != nil {
 		return resumed, err
@@ -155,53 +155,53 @@ func (s *Snapshot) resumeFile(ctx context.Context, f File, path string, p *progr
 	return resumed, localError(out.Sync())
 }
 
-// readRange requests the content from offset have on, writes it to out, and returns the number of
-// bytes that out has then.
-func (s *Snapshot) readRange(ctx context.Context, f File, out *os.File, have int64, p *progress) (int64, error) {
-	if have == f.Bytes {
-		return have, nil
+// readRange requests the content from an offset on, writes it to out, and returns the offset at which out
+// ends then.
+func (s *Snapshot) readRange(ctx context.Context, f File, out *os.File, offset int64, p *progress) (int64, error) {
+	if offset == f.Bytes {
+		return offset, nil
 	}
 	header := http.Header{}
-	if have > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+	if offset > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
 	a, err := s.hub.request(ctx, http.MethodGet, s.address(f.Path), header, false)
 	if err != nil {
-		return have, err
+		return offset, err
 	}
 	defer a.Body.Close()
 	if a.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return 0, &statusError{err: fmt.Errorf("%w: %s", ErrStatus, a.Status), mayRepeat: have > 0}
+		return 0, &statusError{err: fmt.Errorf("%w: %s", ErrStatus, a.Status), mayRepeat: offset > 0}
 	}
 	if err := statusToError(a, ErrFile); err != nil {
-		return have, err
+		return offset, err
 	}
 	if a.StatusCode != http.StatusPartialContent {
-		have = 0 // the hub ignores the range and sends the whole file
-	} else if r := a.Header.Get("Content-Range"); !strings.HasPrefix(r, fmt.Sprintf("bytes %d-", have)) {
-		return 0, fmt.Errorf("%w: asked for bytes from %d on it gives %.60q", ErrAnswer, have, r)
+		offset = 0 // the hub ignores the range and sends the whole file
+	} else if r := a.Header.Get("Content-Range"); !strings.HasPrefix(r, fmt.Sprintf("bytes %d-", offset)) {
+		return 0, fmt.Errorf("%w: asked for bytes from %d on it gives %.60q", ErrAnswer, offset, r)
 	}
 	buffer := make([]byte, 1<<20)
 	for {
 		n, err := a.Body.Read(buffer)
 		if n > 0 {
-			if have+int64(n) > f.Bytes {
+			if offset+int64(n) > f.Bytes {
 				err := fmt.Errorf("%w: more than the %d bytes that the hub says", ErrDamaged, f.Bytes)
 				return 0, errors.Join(err, discard(out))
 			}
-			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
-				return have, localError(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))
+			if _, werr := out.WriteAt(buffer[:n], offset); werr != nil {
+				return offset, localError(fmt.Errorf("%d of %d bytes are there: %w", offset, f.Bytes, werr))
 			}
-			have += int64(n)
-			p.report(f, have)
+			offset += int64(n)
+			p.report(f, offset)
 		}
 		switch {
-		case err == io.EOF && have < f.Bytes:
-			return have, fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, have, f.Bytes)
+		case err == io.EOF && offset < f.Bytes:
+			return offset, fmt.Errorf("%w after %d of %d bytes", io.ErrUnexpectedEOF, offset, f.Bytes)
 		case err == io.EOF:
-			return have, nil
+			return offset, nil
 		case err != nil:
-			return have, err
+			return offset, err
 		}
 	}
 }
@@ -249,7 +249,7 @@ func (s *Snapshot) linkBlob(f File, downloaded bool) error {
 			return err
 		}
 		err = replace(path, func(temporary string) error { return os.Symlink(to, temporary) })
-		if err == nil || !noLinks(err) {
+		if err == nil || !linksUnsupported(err) {
 			return err
 		}
 	}
@@ -259,10 +259,10 @@ func (s *Snapshot) linkBlob(f File, downloaded bool) error {
 	return replace(path, func(temporary string) error { return copyFile(temporary, blob) })
 }
 
-// noLinks reports whether an error may mean that this system has no symbolic links.
-func noLinks(err error) bool {
+// linksUnsupported reports whether an error may mean that this system has no symbolic links.
+func linksUnsupported(err error) bool {
 	var le *os.LinkError
-	return errors.As(err, &le) && !errors.Is(err, fs.ErrExist) && !notThere(err)
+	return errors.As(err, &le) && !errors.Is(err, fs.ErrExist) && !isNotExist(err)
 }
 
 // replace calls create to write a file under a temporary name, and renames it to path, which may
@@ -281,7 +281,7 @@ func replace(path string, create func(temporary string) error) error {
 
 // removeIfExists removes a file. A missing file is not an error.
 func removeIfExists(path string) error {
-	if err := os.Remove(path); !notThere(err) {
+	if err := os.Remove(path); !isNotExist(err) {
 		return err
 	}
 	return nil

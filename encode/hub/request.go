@@ -65,8 +65,8 @@ func (h *Hub) follow(
 		return nil, err
 	}
 	home, token := origin(target), h.Token
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client := &http.Client{Transport: h.Transport, CheckRedirect: stay}
+	keepRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: h.Transport, CheckRedirect: keepRedirect}
 	var first http.Header
 	for range maxRedirects {
 		req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
@@ -223,16 +223,17 @@ func mayRepeat(err error) bool {
 // reports whether it made progress. subject is a file or model, for the log.
 func (h *Hub) retryRequest(ctx context.Context, subject string, send func() (progress bool, err error)) error {
 	attempts, backoff := cmp.Or(h.Attempts, 5), cmp.Or(h.Backoff, time.Second)
-	wait, moved := backoff, false
+	wait, everProgressed := backoff, false
 	for attempt := 1; ; attempt++ {
 		progress, err := send()
 		if err == nil || ctx.Err() != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
 		if progress {
-			attempt, wait, moved = 1, backoff, true
+			attempt, wait, everProgressed = 1, backoff, true
 		}
-		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && !moved {
+		noNetwork := unreachable(err) && !everProgressed // retries would only delay the error
+		if !mayRepeat(err) || attempt >= attempts || noNetwork {
 			return err
 		}
 		// Half of the pause is random, so that many clients do not return at the same time.

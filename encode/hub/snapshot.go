@@ -22,8 +22,8 @@ type Snapshot struct {
 	hub *Hub
 
 	mu         sync.Mutex
-	listing    *listing // nil means that it was not requested yet, or that lost says why it failed
-	listingErr error    // why the list is missing
+	listing    *listing // nil means that no request for it has succeeded
+	listingErr error    // the error of the request for it
 	guessed    []string // files that are assumed not to exist, since neither cache nor hub could tell
 }
 
@@ -119,9 +119,9 @@ func (s *Snapshot) loadListing(ctx context.Context) error {
 	if s.listing == nil && s.listingErr == nil {
 		h := s.hub
 		if _, err := os.Stat(s.Dir()); err == nil { // the files in the cache may be enough: do not retry for long
-			once := *h
-			once.Attempts = 1
-			h = &once
+			oneAttempt := *h
+			oneAttempt.Attempts = 1
+			h = &oneAttempt
 		}
 		s.listing, s.listingErr = h.fetchListing(ctx, s.Pinned())
 		if err := ctx.Err(); err != nil { // the context ended: a later call may ask again
@@ -192,15 +192,15 @@ func (s *Snapshot) AssumedMissing() ([]string, error) {
 
 // Files returns the sizes of files, and whether the cache has them. Errors are of type [*Error].
 func (s *Snapshot) Files(ctx context.Context, names ...string) ([]File, error) {
-	found := make([]File, 0, len(names))
+	list := make([]File, 0, len(names))
 	for _, name := range names {
 		f, err := s.findFile(ctx, name)
 		if err != nil {
 			return nil, s.hub.modelError(s.Name, name, err)
 		}
-		found = append(found, f)
+		list = append(list, f)
 	}
-	return found, nil
+	return list, nil
 }
 
 // findFile returns the description of a file. For a file in the snapshot's folder it has no hash.
@@ -348,5 +348,5 @@ func (p *progress) report(f File, n int64) {
 	}
 }
 
-// notThere reports whether an error means that a file does not exist.
-func notThere(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// isNotExist reports whether an error means that a file does not exist.
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -24,7 +24,7 @@ func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*toke
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(jsontext.TrimByteOrderMark(b), &m); err != nil {
-		return nil, unpath(err)
+		return nil, tokenizerError(err)
 	}
 	if m["added_tokens"], err = json.Marshal(added); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*toke
 		return withLowercase(b)
 	}
 	t, err = tokenizer.Parse(b)
-	return t, unpath(err)
+	return t, tokenizerError(err)
 }
 
 // mergeAddedTokens returns the added tokens of tokenizer.json and tokenizer_config.json together, as

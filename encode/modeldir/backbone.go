@@ -37,8 +37,8 @@ type family struct {
 	restrictions []allowedValues
 	// classes are the classes of models' own code that this program can compute.
 	classes []string
-	// form reads the values that only this family has.
-	form func(v values, b *Backbone)
+	// readExtra reads the values that only this family has.
+	readExtra func(v values, b *Backbone)
 }
 
 // key is a key of config.json with its default. If it has no name, all models have the default.
@@ -47,7 +47,7 @@ type key[T any] struct {
 	defaultValue T
 }
 
-// sizeKeys are the keys of the sizes. If intermediate is "", form reads that size.
+// sizeKeys are the keys of the sizes. If intermediate is "", readExtra reads that size.
 type sizeKeys struct{ hidden, layers, heads, intermediate string }
 
 // allowedValues is a key with its supported values, as JSON. A file may also leave it out.
@@ -111,7 +111,7 @@ func (r *reader) readBackbone() error {
 		v.section("auto_map").setError("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
 	}
 	v.readSizes(&f, b)
-	f.form(v, b)
+	f.readExtra(v, b)
 	r.origin["backbone"] = r.relativePath(v.file.path)
 	if err == nil {
 		if checkErr := b.Check(); checkErr != nil {

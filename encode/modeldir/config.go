@@ -43,7 +43,7 @@ type Config struct {
 
 	// Weights are the files with the tensors: .safetensors, or the graph of [ReadGraph].
 	Weights []string `json:"weights"`
-	graph   bool
+	graph   bool     // Weights is the graph of [ReadGraph]
 	// Origin names the file that each value comes from, or "override" or "default".
 	Origin   map[string]string `json:"origin"`
 	Warnings []string          `json:"warnings,omitempty"`
@@ -206,19 +206,19 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fingerprint: %w", err)
 	}
-	tokenizer := c.Tokenizer.Fingerprint()
-	parts := [][]byte{tokenizer[:], b}
+	tokenizerSum := c.Tokenizer.Fingerprint()
+	hashedContents := [][]byte{tokenizerSum[:], b}
 	for _, path := range c.Tensors() {
 		sum, err := hashFile(path)
 		if err != nil {
 			return nil, &ModelError{Path: path, Err: pathless(err)}
 		}
-		parts = append(parts, sum)
+		hashedContents = append(hashedContents, sum)
 	}
 	fingerprints := make([]string, len(precisions))
 	for i, precision := range precisions {
 		h := sha256.New()
-		for _, b := range append([][]byte{[]byte("plaid model 2"), []byte(precision)}, parts...) {
+		for _, b := range append([][]byte{[]byte("plaid model 2"), []byte(precision)}, hashedContents...) {
 			h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 			h.Write(b)
 		}

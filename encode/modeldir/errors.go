@@ -81,8 +81,8 @@ func Errorf(path, field string, kind error, format string, args ...any) *ModelEr
 // maxMissing limits the missing files that an error names.
 const maxMissing = 20
 
-// incomplete returns the error of missing files, with their paths relative to the folder.
-func incomplete(dir string, missing []string) error {
+// incompleteError returns the error of missing files, with their paths relative to the folder.
+func incompleteError(dir string, missing []string) error {
 	var names []string
 	unnamed := ""
 	for i, m := range missing {
@@ -106,9 +106,9 @@ func (e *ModelError) withSetting(name string) *ModelError {
 	return e
 }
 
-// unpath wraps the error of a tokenizer in ErrTokenizer, without its path, which ModelError
+// tokenizerError wraps the error of a tokenizer in ErrTokenizer, without its path, which ModelError
 // names.
-func unpath(err error) error {
+func tokenizerError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -137,15 +137,15 @@ func (f *file) floatValue(key string) (float64, bool, error) {
 // maxSize limits every size in a config, so that the product of two sizes does not overflow.
 const maxSize = 1 << 24
 
-// intValue reads a whole number from least to maxSize.
-func (f *file) intValue(key string, least int) (int, bool, error) {
+// intValue reads a whole number from minimum to maxSize.
+func (f *file) intValue(key string, minimum int) (int, bool, error) {
 	x, ok, err := decodeValue[float64](f, key, "a whole number")
 	if err != nil || !ok {
 		return 0, false, err
 	}
-	if x != math.Trunc(x) || x < float64(least) || x > maxSize {
+	if x != math.Trunc(x) || x < float64(minimum) || x > maxSize {
 		return 0, false, f.errorf(key, ErrConfig, "is %s, want a whole number from %d to %d",
-			abbreviate(f.rawValue(key)), least, maxSize)
+			abbreviate(f.rawValue(key)), minimum, maxSize)
 	}
 	return int(x), true, nil
 }

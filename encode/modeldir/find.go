@@ -53,7 +53,7 @@ func (r *reader) findFiles() error {
 			return err
 		}
 		if missing = append(missing, graph...); missing != nil {
-			return incomplete(r.dir, missing)
+			return incompleteError(r.dir, missing)
 		}
 		return nil
 	}
@@ -78,7 +78,7 @@ func (r *reader) findFiles() error {
 		}
 	}
 	if missing != nil {
-		return incomplete(r.dir, missing)
+		return incompleteError(r.dir, missing)
 	}
 	// The files must not be pointers of git-lfs.
 	paths := append([]string{r.tokenizerPath}, r.c.Weights...)

@@ -57,7 +57,7 @@ var (
 )
 
 // classSettings are the settings that classes of tokenizers read from tokenizer_config.json and that
-// override the part of tokenizer.json of the same type. add_prefix_space is the first.
+// override those in tokenizer.json. add_prefix_space has to be the first: olderTokenizerJSON uses it by itself.
 var classSettings = []classSetting{
 	{"add_prefix_space", false, "pre_tokenizer", "ByteLevel", "add_prefix_space"},
 	{"do_lower_case", true, "normalizer", "BertNormalizer", "lowercase"},
@@ -66,11 +66,11 @@ var classSettings = []classSetting{
 }
 
 // classSetting is a key of tokenizer_config.json with its default (nil is null), and the field that it
-// overrides in a part of tokenizer.json, if the part is of the type kind.
+// overrides in a section of tokenizer.json, if the section has the type kind.
 type classSetting struct {
-	key               string
-	defaultValue      any
-	part, kind, field string
+	key                  string
+	defaultValue         any
+	section, kind, field string
 }
 
 // value returns the value in a file, or the default.
@@ -98,15 +98,15 @@ func (r *reader) withClassSettings(b []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var part map[string]any
-		if json.Unmarshal(m[c.part], &part) != nil || part["type"] != c.kind || part[c.field] == want {
+		var section map[string]any
+		if json.Unmarshal(m[c.section], &section) != nil || section["type"] != c.kind || section[c.field] == want {
 			continue
 		}
 		r.warnf("%s: %s is %v, but %s has %s.%s %v: the class takes the first",
 			r.relativePath(f.path), c.key, jsonText(want),
-			r.relativePath(r.tokenizerPath), c.part, c.field, jsonText(part[c.field]))
-		part[c.field], changed = want, true
-		if m[c.part], err = json.Marshal(part); err != nil {
+			r.relativePath(r.tokenizerPath), c.section, c.field, jsonText(section[c.field]))
+		section[c.field], changed = want, true
+		if m[c.section], err = json.Marshal(section); err != nil {
 			return nil, err
 		}
 	}
@@ -133,12 +133,12 @@ func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 	}
 	// Find the table of characters among the steps of the normalizer.
 	steps := []json.RawMessage{m["normalizer"]}
-	var normalizer, part step
+	var normalizer, parsed step
 	if json.Unmarshal(m["normalizer"], &normalizer) == nil && normalizer.Type == "Sequence" {
 		steps = normalizer.Normalizers
 	}
 	for _, s := range steps {
-		if json.Unmarshal(s, &part) == nil && part.Type == "Precompiled" {
+		if json.Unmarshal(s, &parsed) == nil && parsed.Type == "Precompiled" {
 			table = s
 			break
 		}
@@ -152,7 +152,7 @@ func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 	if ok && !space {
 		scheme = "never"
 	}
-	pre, err := json.Marshal(map[string]any{"type": "Sequence", "pretokenizers": []any{
+	preTokenizer, err := json.Marshal(map[string]any{"type": "Sequence", "pretokenizers": []any{
 		map[string]any{"type": "WhitespaceSplit"},
 		map[string]any{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": true},
 	}})
@@ -165,7 +165,7 @@ func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 		m["normalizer"], changed = table, true
 	}
 	if !splitsPieces(m["pre_tokenizer"], scheme) {
-		m["pre_tokenizer"], changed = pre, true
+		m["pre_tokenizer"], changed = preTokenizer, true
 	}
 	if !changed {
 		return b, nil
@@ -322,7 +322,7 @@ func (r *reader) olderTokenizerJSON(form *olderForm) ([]byte, error) {
 	model["unk_token"] = special[unkToken].Content
 	normalizer := map[string]any{"type": "BertNormalizer", "clean_text": true}
 	for _, c := range classSettings {
-		if c.part == "normalizer" {
+		if c.section == "normalizer" {
 			if normalizer[c.field], err = c.value(r.special.config); err != nil {
 				return nil, err
 			}
@@ -403,7 +403,7 @@ func (r *reader) olderAddedTokens(vocab map[string]int, special []addedToken) ([
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Content, b.Content))
 	})
 	// Special tokens.
-	count := len(tokens)
+	firstSpecial := len(tokens)
 	tokens = append(tokens, special...)
 	for _, key := range []string{"additional_special_tokens", "extra_special_tokens"} {
 		for _, f := range r.special.tokenFiles() {
@@ -421,10 +421,10 @@ func (r *reader) olderAddedTokens(vocab map[string]int, special []addedToken) ([
 		index, known := indexes[t.Content]
 		switch {
 		case t.Content == "":
-		case known && i >= count:
+		case known && i >= firstSpecial:
 			added[index].Special = true
 		case !known:
-			if id, ok := vocab[t.Content]; i >= count {
+			if id, ok := vocab[t.Content]; i >= firstSpecial {
 				if t.ID, t.Special = id, true; !ok {
 					t.ID = next
 				}

@@ -5,19 +5,19 @@ import "github.com/plaid-ir/plaid/kernels/transformer"
 // Families that normalize the sum of a sublayer's input and output. Every linear map has a bias.
 
 var (
-	gelu     = key[string]{"hidden_act", "gelu"}
-	tiny     = key[float64]{"layer_norm_eps", 1e-12}
-	absolute = []allowedValues{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
+	gelu        = key[string]{"hidden_act", "gelu"}
+	tinyEpsilon = key[float64]{"layer_norm_eps", 1e-12}
+	absolute    = []allowedValues{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
 )
 
 var bert = family{
-	activation: gelu, epsilon: tiny, restrictions: absolute,
-	form: func(_ values, b *Backbone) { b.useLearnedPositions() },
+	activation: gelu, epsilon: tinyEpsilon, restrictions: absolute,
+	readExtra: func(_ values, b *Backbone) { b.useLearnedPositions() },
 }
 
 var roberta = family{
-	activation: gelu, epsilon: tiny, restrictions: absolute,
-	form: func(v values, b *Backbone) {
+	activation: gelu, epsilon: tinyEpsilon, restrictions: absolute,
+	readExtra: func(v values, b *Backbone) {
 		b.useLearnedPositions()
 		v.offsetByPadding(b)
 	},
@@ -27,7 +27,7 @@ var xlmr = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
 	classes:      []string{"XLMRobertaModel", "XLMRobertaLoRA"},
 	restrictions: []allowedValues{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}, notCausal},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		if v.stringOr("position_embedding_type", "absolute") == "rotary" {
 			b.Biases = allBiases
 			b.useRotaryBase(v.rotaryBase("", "rotary_emb_base", 10_000))
@@ -40,7 +40,7 @@ var xlmr = family{
 
 var jinaV3 = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.Biases = allBiases
 		b.useRotaryBase(v.rotaryBase("", "rope_theta", 20_000))
 	},
@@ -50,7 +50,7 @@ var distilBERT = family{
 	sizes:      sizeKeys{"dim", "n_layers", "n_heads", "hidden_dim"},
 	activation: key[string]{"activation", "gelu"}, epsilon: key[float64]{"", 1e-12},
 	restrictions: []allowedValues{notCausal},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.useLearnedPositions()
 		// The class also reads the keys of other families.
 		v.checkAlias("hidden_size", "dim", b.Hidden)
@@ -70,10 +70,10 @@ func (v values) checkAlias(other, key string, n int) {
 const mpnetPadding = 1
 
 var mpnet = family{
-	activation: gelu, epsilon: tiny,
+	activation: gelu, epsilon: tinyEpsilon,
 	// The class uses 32 buckets of distances, even if its table has more rows.
 	restrictions: []allowedValues{{"relative_attention_num_buckets", []string{"32"}}, notCausal},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.useLearnedPositions()
 		b.RelativePositions = true
 		v.offsetPositions(b, mpnetPadding)
@@ -81,8 +81,8 @@ var mpnet = family{
 }
 
 var electra = family{
-	activation: gelu, epsilon: tiny, restrictions: absolute,
-	form: func(v values, b *Backbone) {
+	activation: gelu, epsilon: tinyEpsilon, restrictions: absolute,
+	readExtra: func(v values, b *Backbone) {
 		b.useLearnedPositions()
 		if n := v.intOr("embedding_size", 1, 128); n != b.Hidden {
 			b.Embedding = n

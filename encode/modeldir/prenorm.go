@@ -15,7 +15,7 @@ const full, sliding, convolution = "full_attention", "sliding_attention", "conv"
 var modernBERT = family{
 	activation: key[string]{"hidden_activation", "gelu"}, epsilon: key[float64]{"norm_eps", 1e-5},
 	restrictions: []allowedValues{notCausal, {"causal_mask", isFalse}},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.NormPlace, b.Gated = transformer.PreNorm, true
 		b.Biases = Biases{
 			Attention: v.boolOr("attention_bias", false), FeedForward: v.boolOr("mlp_bias", false),
@@ -33,7 +33,7 @@ var modernBERT = family{
 var euroBERT = family{
 	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5},
 	classes: []string{"EuroBertModel"}, restrictions: []allowedValues{notCausal},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Attention: v.boolOr("attention_bias", false), FeedForward: v.boolOr("mlp_bias", false)}
 		v.readGroupedHeads(b, b.Heads, b.Hidden/b.Heads)
@@ -46,7 +46,7 @@ var gemma3 = family{
 	// With is_causal false, the class attends to later tokens in windows of another size than with
 	// use_bidirectional_attention.
 	restrictions: []allowedValues{{"attn_logit_softcapping", nil}, {"is_causal", []string{"true"}}},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.SandwichNorm, true
 		b.Biases = Biases{Attention: v.boolOr("attention_bias", false)}
 		v.readGroupedHeads(b, 4, 256)
@@ -73,7 +73,7 @@ var lfm2 = family{
 	sizes:      sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", ""},
 	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5},
 	classes: []string{bidirectionalLFM2},
-	form: func(v values, b *Backbone) {
+	readExtra: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Convolution: v.boolOr("conv_bias", false)}
 		v.readGroupedHeads(b, 8, b.Hidden/b.Heads)
@@ -86,13 +86,14 @@ var lfm2 = family{
 			return convolution
 		})
 		names, _, _ := stringList(v.file, "architectures")
-		both, taps := slices.Contains(append(names, v.codeClass()), bidirectionalLFM2), v.intOr("conv_L_cache", 1, 3)
+		bidirectional := slices.Contains(append(names, v.codeClass()), bidirectionalLFM2)
+		taps := v.intOr("conv_L_cache", 1, 3)
 		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
-		if both {
+		if bidirectional {
 			form.ConvolveAll, form.Before, form.After = true, taps/2, taps-1-taps/2
 		}
 		b.setLayerForms(kinds, v.rotaryBase("", "rope_theta", 1e6), form)
-		if !both && v.boolOr("is_causal", true) {
+		if !bidirectional && v.boolOr("is_causal", true) {
 			b.makeCausal()
 		}
 	},

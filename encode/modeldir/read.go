@@ -225,7 +225,7 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	if err == nil && r.c.LowerCase && !lowers {
 		t.LowerFirst()
 	}
-	return t, unpath(err)
+	return t, tokenizerError(err)
 }
 
 // withLowercase parses a tokenizer.json with an additional first step that lowers texts.
@@ -245,7 +245,7 @@ func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 		return nil, err
 	}
 	t, err = tokenizer.Parse(b)
-	return t, unpath(err)
+	return t, tokenizerError(err)
 }
 
 // tokenByName returns the id of a marker or mask, which a file may spell with or without
@@ -350,8 +350,8 @@ type settings struct {
 // newSettings returns the settings of the reader's configuration.
 func (r *reader) newSettings() settings {
 	v, c := &r.resolver, &r.c
-	token := func(name string, to *int32) setting[int32] {
-		s := newSetting(v, name, to)
+	token := func(name string, target *int32) setting[int32] {
+		s := newSetting(v, name, target)
 		s.format = func(id int32) string {
 			if id < 0 {
 				return "none"
@@ -396,7 +396,7 @@ const defaultMaxLength = 8192
 // or Stanford's ColBERT, by the files that exist.
 func (r *reader) applyDefaults() error {
 	// Lengths and prompts.
-	query, document := 32, 180
+	query, document := 32, 180 // the lengths of PyLate
 	switch {
 	case r.multiVector:
 		limit, origin, err := r.longestText()
@@ -409,9 +409,9 @@ func (r *reader) applyDefaults() error {
 			}
 		}
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
-		document = 220
+		document = 220 // Stanford's ColBERT
 	case r.sentence == nil && r.modules == nil && !r.isStanford():
-		query, document = 48, 300
+		query, document = 48, 300 // a folder with onnx_config.json alone: the exporter's lengths
 	}
 	limit := r.c.Backbone.MaxPositions
 	r.queryLength.setDefault(min(query, limit))

@@ -25,23 +25,23 @@ func (r *reader) readModules() error {
 	r.modules = list
 	normalized := false
 	for i, m := range list {
-		kind := m.className()
+		class := m.className()
 		if !filepath.IsLocal(filepath.FromSlash(m.Path)) && m.Path != "" {
 			return f.errorf("modules", ErrConfig, "has the path %q, which is not within the folder", m.Path)
 		}
 		folder := filepath.Join(r.dir, filepath.FromSlash(m.Path))
-		if (i == 0) != (kind == "Transformer") {
+		if (i == 0) != (class == "Transformer") {
 			return f.errorf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning",
-				i, cmp.Or(kind, m.Type))
+				i, cmp.Or(class, m.Type))
 		}
-		if normalized && kind == "Dense" || r.c.Pooling != nil && kind != "Normalize" {
+		if normalized && class == "Dense" || r.c.Pooling != nil && class != "Normalize" {
 			after := "Normalize"
 			if r.c.Pooling != nil {
 				after = "HierarchicalTokenPooling"
 			}
-			return f.errorf("modules", ErrFamily, "module %d, a %s, comes after %s", i, kind, after)
+			return f.errorf("modules", ErrFamily, "module %d, a %s, comes after %s", i, class, after)
 		}
-		switch kind {
+		switch class {
 		case "Transformer":
 			r.transformer = folder
 		case "Dense":
@@ -56,12 +56,12 @@ func (r *reader) readModules() error {
 			}
 		case "HierarchicalTokenPooling":
 			if !normalized {
-				return f.errorf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, kind)
+				return f.errorf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, class)
 			}
 			err = r.readPooling(folder)
 		case "Pooling":
 			err = f.errorf("modules", ErrFamily,
-				"module %d is a %s, which makes one vector of a text: no late-interaction model", i, kind)
+				"module %d is a %s, which makes one vector of a text: no late-interaction model", i, class)
 		default:
 			err = f.errorf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
 		}
@@ -95,7 +95,7 @@ func (r *reader) readDense(folder string) error {
 		if !r.exists(d.Path) {
 			missing = append(missing, d.Path)
 		}
-		return incomplete(r.dir, missing)
+		return incompleteError(r.dir, missing)
 	}
 	for _, s := range []struct {
 		key    string

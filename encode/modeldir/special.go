@@ -20,8 +20,8 @@ func (s *special) tokenFiles() []*file {
 }
 
 // readSpecialToken reads the token of a key such as mask_token: a string, or an object with its content.
-// said reports whether a file has the key, even with null.
-func (r *reader) readSpecialToken(key string) (f *file, id int32, said bool, err error) {
+// present reports whether a file has the key, even with null.
+func (r *reader) readSpecialToken(key string) (f *file, id int32, present bool, err error) {
 	for _, f := range r.special.tokenFiles() {
 		if !f.hasKey(key) {
 			continue
@@ -57,7 +57,7 @@ func (r *reader) findMask() error {
 		keys = keys[:2]
 	}
 	for i, key := range keys {
-		f, id, said, err := r.readSpecialToken(key)
+		f, id, present, err := r.readSpecialToken(key)
 		if err != nil {
 			// Without expansion, a wrong token does not matter.
 			if r.c.Expand.On {
@@ -70,7 +70,7 @@ func (r *reader) findMask() error {
 			return nil
 		}
 		// The classes of tokenizers have default names for the mask.
-		if i > 0 || said || r.plainTokenizer() {
+		if i > 0 || present || r.plainTokenizer() {
 			continue
 		}
 		for _, name := range []string{"[MASK]", "<mask>"} {

@@ -10,45 +10,45 @@ type values struct {
 }
 
 // valueOr returns x, or the default if ok is false or an error occurred, which it keeps.
-func valueOr[T any](v values, x T, ok bool, err error, otherwise T) T {
+func valueOr[T any](v values, x T, ok bool, err error, defaultValue T) T {
 	if *v.err == nil {
 		*v.err = err
 	}
 	if !ok || *v.err != nil {
-		return otherwise
+		return defaultValue
 	}
 	return x
 }
 
-func (v values) stringOr(key, otherwise string) string {
+func (v values) stringOr(key, defaultValue string) string {
 	x, ok, err := v.file.stringValue(key)
-	return valueOr(v, x, ok, err, otherwise)
+	return valueOr(v, x, ok, err, defaultValue)
 }
 
-func (v values) boolOr(key string, otherwise bool) bool {
+func (v values) boolOr(key string, defaultValue bool) bool {
 	x, ok, err := v.file.boolValue(key)
-	return valueOr(v, x, ok, err, otherwise)
+	return valueOr(v, x, ok, err, defaultValue)
 }
 
-// intOr reads a whole number of at least least.
-func (v values) intOr(key string, least, otherwise int) int {
-	x, ok, err := v.file.intValue(key, least)
-	return valueOr(v, x, ok, err, otherwise)
+// intOr reads a whole number of at least minimum.
+func (v values) intOr(key string, minimum, defaultValue int) int {
+	x, ok, err := v.file.intValue(key, minimum)
+	return valueOr(v, x, ok, err, defaultValue)
 }
 
-// requiredSize reads a whole number of at least least. A missing key is an error.
-func (v values) requiredSize(key string, least int) int {
-	x, err := required[int](v.file, key)(v.file.intValue(key, least))
-	return valueOr(v, x, true, err, least)
+// requiredSize reads a whole number of at least minimum. A missing key is an error.
+func (v values) requiredSize(key string, minimum int) int {
+	x, err := required[int](v.file, key)(v.file.intValue(key, minimum))
+	return valueOr(v, x, true, err, minimum)
 }
 
-// floatOr reads a number greater than least.
-func (v values) floatOr(key string, least, otherwise float64) float64 {
+// floatOr reads a number greater than minimum.
+func (v values) floatOr(key string, minimum, defaultValue float64) float64 {
 	x, ok, err := v.file.floatValue(key)
-	if err == nil && ok && !(x > least) {
-		err = v.file.errorf(key, ErrConfig, "is %g, want more than %g", x, least)
+	if err == nil && ok && !(x > minimum) {
+		err = v.file.errorf(key, ErrConfig, "is %g, want more than %g", x, minimum)
 	}
-	return valueOr(v, x, ok, err, otherwise)
+	return valueOr(v, x, ok, err, defaultValue)
 }
 
 // intList reads a list of whole numbers. nil means that it is missing.
@@ -72,7 +72,7 @@ func (v values) setError(key string, kind error, format string, args ...any) {
 
 // rotaryBase reads the base of rotary angles: from rope_parameters, as transformers 5 writes it, which
 // may have an object for each kind of layers, or from a key of older versions.
-func (v values) rotaryBase(kind, older string, otherwise float64) float64 {
+func (v values) rotaryBase(kind, older string, defaultValue float64) float64 {
 	old := v.floatOr(older, 1, 0)
 	v.checkUnscaled()
 	scaling := v.section("rope_scaling")
@@ -94,7 +94,7 @@ func (v values) rotaryBase(kind, older string, otherwise float64) float64 {
 	case theta != 0 && old != 0 && theta != old:
 		p.setError("rope_theta", ErrContradiction, "is %g, but %s is %g", theta, older, old)
 	case theta == 0 && old == 0:
-		return otherwise
+		return defaultValue
 	}
 	return max(theta, old)
 }

@@ -16,7 +16,7 @@ const (
 )
 
 var (
-	zeros    [64]float32
+	zeros    [64]float32 // the bias of products without one
 	minusInf = float32(math.Inf(-1))
 )
 
@@ -26,24 +26,25 @@ var (
 // queries that share them.
 func (m *Model) attention(sc *scratch, y *layer) {
 	c := &m.config
-	d, ld, given := c.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
-	keys, values := c.Heads*d, (c.Heads+c.KeyHeads)*d
+	d, ld, ldContext := c.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
+	// The columns in rows of qkv at which keys and values begin, behind the queries.
+	keyOffset, valueOffset := c.Heads*d, (c.Heads+c.KeyHeads)*d
 	group := c.Heads / c.KeyHeads
 	for _, t := range sc.texts {
 		rows := sc.qkv[t.first*ld:]
 		m.normHeads(rows, t.n, c.Heads, y.queryNorm)
-		m.normHeads(rows[keys:], t.n, c.KeyHeads, y.keyNorm)
+		m.normHeads(rows[keyOffset:], t.n, c.KeyHeads, y.keyNorm)
 		if a := y.angles; a != nil {
 			m.loops.rotate(rows, ld, t.n, c.Heads+c.KeyHeads, a.Half, a.Cos, a.Sin)
 		}
 		for head := range c.Heads {
 			if shared := head / group; head%group == 0 {
-				m.packKeys(sc, rows[keys+shared*d:], ld, t.attended, d)
-				m.packValues(sc, rows[values+shared*d:], ld, t.attended, d)
+				m.packKeys(sc, rows[keyOffset+shared*d:], ld, t.attended, d)
+				m.packValues(sc, rows[valueOffset+shared*d:], ld, t.attended, d)
 			}
 			for first := 0; first < t.n; first += queryRows {
 				b := block{t, head, first, min(queryRows, t.n-first)}
-				m.attend(sc, b, rows[head*d:], sc.context[t.first*given+head*d:], &y.form)
+				m.attend(sc, b, rows[head*d:], sc.context[t.first*ldContext+head*d:], &y.form)
 			}
 		}
 	}
@@ -60,7 +61,7 @@ func (m *Model) normHeads(rows []float32, n, heads int, norm Norm) {
 	}
 }
 
-// block is the rows from to from+rows of a head of a text.
+// block is a range of rows of a head of a text: rows of them, from the row from on.
 type block struct {
 	text
 	head, from, rows int
@@ -109,20 +110,20 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 // attend computes a block of rows of a head. The window of a mask token may have no key, if the last
 // attended token is too far before it: its row is 0.
 func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer.LayerForm) {
-	l, d, qkv, given := m.loops, m.config.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
-	q, out = q[b.from*qkv:], out[b.from*given:]
+	l, d, qkv, ldContext := m.loops, m.config.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
+	q, out = q[b.from*qkv:], out[b.from*ldContext:]
 	// The range of keys that any row of the block attends to, and the number of rows, from the
 	// first one on, that attend to any key.
 	from, _ := form.AttendedRange(b.from, b.attended)
 	_, to := form.AttendedRange(b.from+b.rows-1, b.attended)
 	from = from / keyStep * keyStep
-	seeing := b.rows
+	attending := b.rows
 	if form.Before != transformer.Unbounded {
-		seeing = min(b.rows, max(0, b.attended+form.Before-b.from))
+		attending = min(b.rows, max(0, b.attended+form.Before-b.from))
 	}
-	if seeing == 0 {
+	if attending == 0 {
 		for i := range b.rows {
-			clear(out[i*given:][:d])
+			clear(out[i*ldContext:][:d])
 		}
 		return
 	}
@@ -138,7 +139,7 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 		j += width
 	}
 	// Mask the keys outside of each row's window, and add relative positions.
-	for i := range seeing {
+	for i := range attending {
 		lo, hi := form.AttendedRange(b.from+i, b.attended)
 		row := scores[i*ld:][:n]
 		for j := range lo - from {
@@ -148,6 +149,7 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 			row[j] = minusInf
 		}
 		if m.relative != nil {
+			// A head has 2·longest − 1 distances: that of key j from row i is at longest − 1 + j − i.
 			longest := m.config.MaxPositions
 			distances := m.relative[b.head*(2*longest-1)+longest-1+lo-b.from-i:]
 			row = row[lo-from : hi-from]
@@ -157,12 +159,12 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 		}
 	}
 	// Multiply the probabilities with values. Rows without keys are 0.
-	l.softmax(scores, ld, seeing, n, m.config.Scale())
-	for i := seeing; i < b.rows; i++ {
+	l.softmax(scores, ld, attending, n, m.config.Scale())
+	for i := attending; i < b.rows; i++ {
 		clear(scores[i*ld:][:n])
 	}
 	visitPanels(d, l.columns, l.vectors, func(column, vectors int) {
 		w := vectors * l.columns
-		l.products(out[column:], given, scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
+		l.products(out[column:], ldContext, scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
 	})
 }

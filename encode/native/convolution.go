@@ -26,7 +26,7 @@ func newConvolution(h int, form *transformer.LayerForm, c *transformer.Convoluti
 // convolve computes the convolution of each text. A row of qkv holds the gates in and out, and x:
 // the result is out · (taps * (in · x)), with elementwise products and the convolution *.
 func (m *Model) convolve(sc *scratch, y *layer) {
-	h, ld, given := m.config.Hidden, stride(m.qkvWidth), stride(m.contextWidth)
+	h, ld, ldContext := m.config.Hidden, stride(m.qkvWidth), stride(m.contextWidth)
 	for _, t := range sc.texts {
 		row := func(i int) []float32 { return sc.qkv[(t.first+i)*ld:][:3*h] }
 		for i := range t.n { // x = in · x
@@ -40,7 +40,7 @@ func (m *Model) convolve(sc *scratch, y *layer) {
 			}
 		}
 		for i := range t.n {
-			sum := sc.context[(t.first+i)*given:][:h]
+			sum := sc.context[(t.first+i)*ldContext:][:h]
 			copy(sum, y.convolution.bias)
 			first := i - y.form.Before
 			for from := max(first, 0); from < min(i+y.form.After+1, t.n); from++ {

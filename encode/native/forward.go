@@ -80,13 +80,14 @@ func (m *Model) visitBlocks(sc *scratch, visit func(first, rows, padded int)) {
 // forward computes the layers for a chunk.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
-	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.feedForwardWidth())
+	ldHidden, ldContext := stride(h), stride(m.contextWidth)
+	ldQKV, ldWide := stride(m.qkvWidth), stride(m.feedForwardWidth())
 	m.embedTokens(sc)
 	in := sc.x // input of a layer: x itself, or its norm
 	if m.config.NormPlace != transformer.PostNorm {
 		in = sc.a
 		if n := m.normBefore(0); n.Gamma != nil {
-			m.normRows(sc.a, sc.x, s, sc.rows, n)
+			m.normRows(sc.a, sc.x, ldHidden, sc.rows, n)
 		} else {
 			copy(sc.a, sc.x)
 		}
@@ -98,7 +99,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		// Attention or convolution.
 		y := &m.layers[i]
 		m.visitBlocks(sc, func(first, _, padded int) {
-			y.qkv.multiply(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
+			y.qkv.multiply(l, sc, sc.qkv[first*ldQKV:], ldQKV, in[first*ldHidden:], ldHidden, padded)
 		})
 		if y.convolution != nil {
 			m.convolve(sc, y)
@@ -111,16 +112,16 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
 		m.visitBlocks(sc, func(first, rows, padded int) {
-			x, a := sc.x[first*s:], in[first*s:]
-			y.output.multiply(l, sc, sc.add, s, sc.context[first*given:], given, padded)
-			m.addNormRows(a, x, sc.add, s, rows, y.attentionOutputNorm, middle)
-			y.up.multiply(l, sc, sc.wide, wide, a, s, padded)
-			l.activate(m.config.Activation, sc.wide, wide, rows, m.config.Intermediate)
+			x, a := sc.x[first*ldHidden:], in[first*ldHidden:]
+			y.output.multiply(l, sc, sc.add, ldHidden, sc.context[first*ldContext:], ldContext, padded)
+			m.addNormRows(a, x, sc.add, ldHidden, rows, y.attentionOutputNorm, middle)
+			y.up.multiply(l, sc, sc.wide, ldWide, a, ldHidden, padded)
+			l.activate(m.config.Activation, sc.wide, ldWide, rows, m.config.Intermediate)
 			if m.config.Gated {
-				l.gate(sc.wide, wide, rows, m.config.Intermediate)
+				l.gate(sc.wide, ldWide, rows, m.config.Intermediate)
 			}
-			y.down.multiply(l, sc, sc.add, s, sc.wide, wide, padded)
-			m.addNormRows(a, x, sc.add, s, rows, y.feedForwardOutputNorm, last)
+			y.down.multiply(l, sc, sc.add, ldHidden, sc.wide, ldWide, padded)
+			m.addNormRows(a, x, sc.add, ldHidden, rows, y.feedForwardOutputNorm, last)
 		})
 	}
 	return nil

@@ -43,17 +43,17 @@ type matrix struct {
 
 // pack repacks linear maps that share an input of in dimensions as one matrix, one
 // after the other.
-func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
+func pack(l *loops, p Precision, in int, maps ...Linear) *matrix {
 	out := 0
-	for _, part := range parts {
-		out += len(part.Weight) / in
+	for _, linear := range maps {
+		out += len(linear.Weight) / in
 	}
 	m := &matrix{k: roundUp(in, 16), n: roundUp(out, 16)}
 	rows, bias := make([][]float32, 0, m.n), make([]float32, m.n)
-	for _, part := range parts {
-		copy(bias[len(rows):], part.Bias)
-		for i := 0; i < len(part.Weight); i += in {
-			rows = append(rows, part.Weight[i:i+in])
+	for _, linear := range maps {
+		copy(bias[len(rows):], linear.Bias)
+		for i := 0; i < len(linear.Weight); i += in {
+			rows = append(rows, linear.Weight[i:i+in])
 		}
 	}
 	if p == Int8 {
@@ -89,7 +89,7 @@ func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 			plain.Quantize(quantized, m.k, scale, row, m.k, 1, m.k, plain.Magic)
 			columns[j] = scale[0]
 			sum := int32(0)
-			for i, q := range quantized {
+			for i, q := range quantized { // a panel holds four bytes of each column for each four rows of k
 				panel[i/4*4*width+4*j+i%4] = int8(q)
 				sum += int32(int8(q))
 			}
@@ -107,7 +107,7 @@ func (w *matrix) multiply(l *loops, sc *scratch, c []float32, ldc int, a []float
 		})
 		return
 	}
-	stride := w.k + 64
+	stride := w.k + 64 // as in stride, a distance that is rarely a power of two
 	sc.bytes, sc.scales = resize(sc.bytes, m*stride), resize(sc.scales, m)
 	l.quantize(sc.bytes, stride, sc.scales, a, lda, m, w.k, plain.Magic+float32(l.bytes.offset))
 	visitPanels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {

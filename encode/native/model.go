@@ -197,5 +197,5 @@ func normalize(x []float32) bool {
 	for j := range x {
 		x[j] /= length
 	}
-	return s-s == 0
+	return s-s == 0 // false for an infinite sum and NaN
 }

@@ -128,18 +128,18 @@ func Tiers() (names []string) {
 // findTier returns the loops of a name, see [Options.Tier]. An unknown name is an error
 // that wraps [kernels.ErrUnavailable]; it never falls back to another tier.
 func findTier(name string) (*loops, error) {
-	var from string
+	var origin string
 	if name == "" {
 		if name = os.Getenv(kernels.EnvCPU); name == "" {
 			return tiers[len(tiers)-1], nil
 		}
-		from = " from " + kernels.EnvCPU
+		origin = " from " + kernels.EnvCPU
 	}
 	for _, t := range tiers {
 		if t.name == name {
 			return t, nil
 		}
 	}
-	there := strings.Join(Tiers(), ", ")
-	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, there)
+	available := strings.Join(Tiers(), ", ")
+	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, origin, available)
 }

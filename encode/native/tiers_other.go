@@ -2,4 +2,5 @@
 
 package native
 
+// simdTiers returns nil: only the portable tier is built.
 func simdTiers() []*loops { return nil }

@@ -113,7 +113,7 @@ func (m *Model) selectPorts(in, out []port) error {
 			if name == "token_type_ids" {
 				continue
 			}
-			return fmt.Errorf("%w: has no input %s, but %s", ErrGraph, name, listed(in))
+			return fmt.Errorf("%w: has no input %s, but %s", ErrGraph, name, joinPorts(in))
 		}
 		if p := in[i]; len(p.shape) != 2 || p.kind != typeInt64 && p.kind != typeInt32 {
 			return fmt.Errorf("%w: input %s is %s, want whole numbers [texts, ids]", ErrGraph, name, p)
@@ -122,7 +122,7 @@ func (m *Model) selectPorts(in, out []port) error {
 	}
 	if len(in) != len(m.in) {
 		return fmt.Errorf("%w: has inputs %s, of which only %s are known",
-			ErrGraph, listed(in), strings.Join(inputNames, ", "))
+			ErrGraph, joinPorts(in), strings.Join(inputNames, ", "))
 	}
 	for _, p := range m.in {
 		if p.shape[0] > 1 {
@@ -134,7 +134,7 @@ func (m *Model) selectPorts(in, out []port) error {
 		}
 		if n := int(p.shape[1]); n >= 0 {
 			if n == 0 || m.length > 0 && m.length != n {
-				return fmt.Errorf("%w: inputs %s contradict each other", ErrGraph, listed(in))
+				return fmt.Errorf("%w: inputs %s contradict each other", ErrGraph, joinPorts(in))
 			}
 			m.length = n
 		}
@@ -155,7 +155,7 @@ func (m *Model) selectPorts(in, out []port) error {
 	}
 	if len(candidates) != 1 {
 		return fmt.Errorf("%w: has outputs %s, want one output of float32 or float16 [texts, ids, dimensions]",
-			ErrGraph, listed(out))
+			ErrGraph, joinPorts(out))
 	}
 	m.out = candidates[0]
 	return nil
@@ -175,8 +175,8 @@ func (p port) String() string {
 	return fmt.Sprintf("%s (%s %v)", p.name, kind, p.shape)
 }
 
-// listed returns ports for an error.
-func listed(list []port) string {
+// joinPorts lists ports in a message.
+func joinPorts(list []port) string {
 	if len(list) == 0 {
 		return "none"
 	}

@@ -151,7 +151,7 @@ func open(path string) (*api, error) {
 	var versionString func() string
 	purego.RegisterFunc(&versionString, b.versionString)
 	a := &api{path: path, version: versionString()}
-	if !usable(a.version) {
+	if !versionSupported(a.version) {
 		purego.Dlclose(lib)
 		return nil, fail(a.version, errors.New("is too old"))
 	}
@@ -178,8 +178,8 @@ func open(path string) (*api, error) {
 	return a, nil
 }
 
-// usable reports whether a version, like 1.31.1, is supported.
-func usable(version string) bool {
+// versionSupported reports whether a version, like 1.31.1, is supported.
+func versionSupported(version string) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
 		return false

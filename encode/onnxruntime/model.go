@@ -42,7 +42,7 @@ type Model struct {
 // Errors: [engine.ErrLibrary], [engine.ErrNotBuiltIn],
 // [ErrGraph], [os.ErrNotExist].
 func Open(path string, o Options) (*Model, error) {
-	lib, err := library(o.Library)
+	lib, err := libraryPath(o.Library)
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
@@ -61,7 +61,7 @@ func Open(path string, o Options) (*Model, error) {
 	if log := o.Logger; log != nil {
 		log.Log(context.Background(), slog.LevelDebug, "onnxruntime",
 			"version", a.version, "library", lib, "graph", path,
-			"inputs", listed(m.in), "output", m.out.String(), "dim", m.dim, "batch", m.batch)
+			"inputs", joinPorts(m.in), "output", m.out.String(), "dim", m.dim, "batch", m.batch)
 	}
 	return m, nil
 }

@@ -214,6 +214,6 @@ func TestLibraries(t *testing.T) {
 	for version, want := range map[string]bool{
 		"1.31.1": true, "1.12.0": true, "1.12": true, "1.11.1": false, "2.0.0": false, "": false, "1": false, "1.x.2": false, "x": false,
 	} {
-		require.Equal(t, want, usable(version), version)
+		require.Equal(t, want, versionSupported(version), version)
 	}
 }

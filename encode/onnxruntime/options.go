@@ -52,9 +52,9 @@ const batchTokens = 512
 // chunkBatches is the number of batches whose texts are sorted by length together.
 const chunkBatches = 16
 
-// library returns the absolute path of the library. The loader of the system would look for a
+// libraryPath returns the absolute path of the library. The loader of the system would look for a
 // bare name in its own folders.
-func library(named string) (string, error) {
+func libraryPath(named string) (string, error) {
 	path := cmp.Or(named, os.Getenv(EnvLibrary))
 	if path == "" {
 		err := fmt.Errorf("none is named, by the option or %s", EnvLibrary)

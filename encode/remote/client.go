@@ -42,7 +42,8 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	// A redirect would lose the body, or send the token to another host.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &http.Client{Transport: t, CheckRedirect: refuse}
-	vectors, err := c.Encode(ctx, []string{"dimension"}, true)
+	const isQuery = true
+	vectors, err := c.Encode(ctx, []string{"dimension"}, isQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +95,11 @@ func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]
 	var out [][][]float32
 	for len(texts) > 0 {
 		n := min(c.options.Batch, len(texts))
-		part, err := c.encodeBatch(ctx, texts[:n], query)
+		vectors, err := c.encodeBatch(ctx, texts[:n], query)
 		if err != nil {
 			return nil, err
 		}
-		out, texts = append(out, part...), texts[n:]
+		out, texts = append(out, vectors...), texts[n:]
 	}
 	return out, nil
 }
@@ -125,14 +126,14 @@ func (c *Client) encodeBatch(ctx context.Context, texts []string, query bool) ([
 	}
 	wait := c.options.Backoff
 	for attempt := 1; ; attempt++ {
-		answer, after, err := c.send(ctx, body)
+		answer, minWait, err := c.send(ctx, body)
 		if err == nil {
 			return c.parseAnswer(answer, len(texts))
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if after < 0 || attempt >= c.options.Attempts {
+		if minWait < 0 || attempt >= c.options.Attempts {
 			if attempt > 1 {
 				err = fmt.Errorf("after %d attempts: %w", attempt, err)
 			}
@@ -140,10 +141,10 @@ func (c *Client) encodeBatch(ctx context.Context, texts []string, query bool) ([
 		}
 		// The pause is 0.5 to 1 times the wait, at random, so that many clients do not return at
 		// the same time.
-		pause := max(after, time.Duration(float64(wait)*(0.5+rand.Float64()/2)))
+		pause := max(minWait, time.Duration(float64(wait)*(0.5+rand.Float64()/2)))
 		if pause > c.options.MaxWait {
 			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w",
-				after.Round(time.Second), c.options.MaxWait, err)
+				minWait.Round(time.Second), c.options.MaxWait, err)
 		}
 		c.options.Logger.Warn("encoder: asking again",
 			"url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
@@ -158,9 +159,9 @@ func (c *Client) encodeBatch(ctx context.Context, texts []string, query bool) ([
 	}
 }
 
-// send sends one request. After an error, after is the minimum wait
+// send sends one request. After an error, minWait is the minimum wait
 // before another attempt. A negative wait means that another attempt is useless.
-func (c *Client) send(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
+func (c *Client) send(ctx context.Context, body []byte) (answer []byte, minWait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.address.String(), bytes.NewReader(body))
@@ -225,7 +226,7 @@ func (c *Client) parseAnswer(answer []byte, texts int) ([][][]float32, error) {
 	fail := func(format string, args ...any) ([][][]float32, error) {
 		return nil, c.serverError(http.StatusOK, fmt.Errorf("%w: %w", ErrAnswer, fmt.Errorf(format, args...)))
 	}
-	v, err := c.api.answer(answer, texts)
+	v, err := c.api.parse(answer, texts)
 	if err != nil {
 		return fail("%w", err)
 	}

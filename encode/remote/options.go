@@ -89,8 +89,8 @@ type api struct {
 	name, path string
 	// body returns the body of a request, to be encoded as JSON.
 	body func(c *Client, texts []string, query bool) any
-	// answer parses the vectors of n texts.
-	answer func(b []byte, n int) ([][][]float32, error)
+	// parse returns the vectors of n texts from an answer.
+	parse func(b []byte, n int) ([][][]float32, error)
 }
 
 var apis = []api{
@@ -100,21 +100,21 @@ var apis = []api{
 			m["model"] = c.options.Model
 		}
 		return m
-	}, listAnswer},
+	}, parseList},
 	{"vllm", "/pooling", func(c *Client, texts []string, _ bool) any {
 		m := map[string]any{"input": texts, "task": "token_embed"}
 		if c.options.Model != "" {
 			m["model"] = c.options.Model
 		}
 		return m
-	}, listAnswer},
+	}, parseList},
 	{"tei", "/embed_all", func(_ *Client, texts []string, _ bool) any {
 		return map[string]any{"inputs": texts, "truncate": true}
 	}, func(b []byte, _ int) (v [][][]float32, err error) { return v, json.Unmarshal(b, &v) }},
 }
 
-// listAnswer parses the answers of PyLate and vLLM.
-func listAnswer(b []byte, n int) ([][][]float32, error) {
+// parseList parses the answers of PyLate and vLLM.
+func parseList(b []byte, n int) ([][][]float32, error) {
 	var a struct {
 		Data []struct {
 			Index     *int        `json:"index"`

@@ -100,11 +100,11 @@ func newAddedSet(tokens []addedToken, spelled []string) *addedSet {
 	if len(tokens) == 0 {
 		return nil
 	}
-	bytes := 0
+	spelledBytes := 0
 	for _, s := range spelled {
-		bytes += len(s)
+		spelledBytes += len(s)
 	}
-	s := &addedSet{trie: newTrie(bytes), tokens: tokens}
+	s := &addedSet{trie: newTrie(spelledBytes), tokens: tokens}
 	for _, special := range []bool{false, true} {
 		for i := len(tokens) - 1; i >= 0; i-- {
 			if tokens[i].special == special {

@@ -14,7 +14,7 @@ type bert struct {
 	blank                 chars.Prop          // characters that become a blank
 	apart                 chars.Prop          // characters that get blanks around them
 	special               chars.Prop          // all characters that are not copied as they are
-	ascii                 [utf8.RuneSelf]byte // the result for each ASCII character, or drop
+	ascii                 [utf8.RuneSelf]byte // the result for each ASCII character, or removedByte
 }
 
 // removedByte marks a character that is removed in bert.ascii.
@@ -67,7 +67,7 @@ func newBert(o object) (*bert, error) {
 	return n, nil
 }
 
-func (n *bert) normalize(w *work) {
+func (n *bert) normalize(w *scratch) {
 	in, out := w.cur, w.rewrite(&w.normBuffers)
 	for i := 0; i < len(in.text); {
 		if c := in.text[i]; c < utf8.RuneSelf {
@@ -93,7 +93,7 @@ func (n *bert) normalize(w *work) {
 
 // rewriteRun normalizes the run of special characters at i, and returns its end. Accents are stripped
 // from the run as a whole, since its marks are reordered.
-func (n *bert) rewriteRun(w *work, out *buffer, i int) int {
+func (n *bert) rewriteRun(w *scratch, out *buffer, i int) int {
 	in, items := w.cur, w.items[:0]
 	// Clean, separate and decompose.
 	for i < len(in.text) {

@@ -41,7 +41,7 @@ type mergeSlot struct {
 
 // newMergeTable returns a table for n merges, at most half full.
 func newMergeTable(n int) *mergeTable {
-	p := &mergeTable{shift: 60}
+	p := &mergeTable{shift: 60} // 64 bits of a hash without the 4 of an index
 	size := 1 << 4
 	for size < 2*n {
 		size <<= 1
@@ -56,7 +56,7 @@ func pairKey(a, b int32) uint64 { return (uint64(uint32(a))<<32 | uint64(uint32(
 // findSlot returns the slot of a pair, or the free slot where it belongs.
 func (p *mergeTable) findSlot(a, b int32) *mergeSlot {
 	key := pairKey(a, b)
-	for h := key * 0x9E3779B97F4A7C15 >> p.shift; ; h++ {
+	for h := key * 0x9E3779B97F4A7C15 >> p.shift; ; h++ { // 2⁶⁴ over the golden ratio spreads the keys
 		s := &p.slots[h&uint64(len(p.slots)-1)]
 		if s.key == 0 || s.key == key {
 			return s
@@ -97,7 +97,7 @@ func (s *bpeScratch) add(id int32, from, to int) {
 const minHeapSymbols = 64
 
 // encode looks up the whole word if merges may be ignored, or else splits it into symbols and merges them.
-func (m *bpe) encode(w *work, word []byte) error {
+func (m *bpe) encode(w *scratch, word []byte) error {
 	if m.ignoreMerges {
 		ids := m.ids
 		if m.byteLevel {
@@ -173,7 +173,7 @@ func (m *bpe) symbolID(word []byte, i, n int) int32 {
 	return -1
 }
 
-// affixIndex returns the index in bpe.bytes of a symbol that is the first or last of its word.
+// affixIndex returns the index in bpe.byteSymbols of a symbol that is the first or last of its word.
 func affixIndex(first, last bool) int {
 	p := 0
 	if first {
@@ -345,5 +345,5 @@ func byteRune(b byte) rune {
 	case b == 0xAD:
 		return 0x143
 	}
-	return 0x121 + rune(b) - 0x7F
+	return 0x121 + rune(b) - 0x7F // 0x7F to 0xA0 follow the 0x21 bytes up to the blank
 }

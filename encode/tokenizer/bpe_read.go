@@ -113,6 +113,7 @@ func (m *bpe) readMerges(list value) error {
 	const want = "a list of strings or of pairs of strings"
 	var lines []string
 	var split [][]string
+	// The first element tells the form of all.
 	inner, _ := bytes.CutPrefix(bytes.TrimSpace(list.raw), []byte("["))
 	if bytes.HasPrefix(bytes.TrimSpace(inner), []byte(`"`)) {
 		if err := list.decode(&lines, want); err != nil {

@@ -106,7 +106,7 @@ func (n *charsmap) replacement(text []byte) ([]byte, bool) {
 	return nil, false
 }
 
-func (n *charsmap) normalize(w *work) {
+func (n *charsmap) normalize(w *scratch) {
 	in, out := w.cur, w.rewrite(&w.normBuffers)
 	for i := 0; i < len(in.text) && len(out.text) <= w.maxBytes; {
 		c := in.text[i]

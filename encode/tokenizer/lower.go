@@ -10,7 +10,7 @@ import (
 
 // lowerInput lowers the whole input. Unlike the step Lowercase, it has the form of sigma at the end of
 // a word.
-func (w *work) lowerInput() {
+func (w *scratch) lowerInput() {
 	in, out := &w.input, &w.lowered
 	out.reset(w.track)
 	for i := 0; i < len(in.text); {

@@ -14,7 +14,7 @@ func TestLowerFirst(t *testing.T) {
 		"A\u0345Σ": "a\u0345ς", "aΣ\u2019b": "aσ\u2019b", "İx": "i\u0307x", "ǅ": "ǆ", "\u2160Σ": "\u2170ς", "1Σ": "1σ", "": "",
 		"A" + strings.Repeat("\u0301", 2000) + "Σ": "a" + strings.Repeat("\u0301", 2000) + "σ", // farther than is looked
 	} {
-		w := &work{track: true}
+		w := &scratch{track: true}
 		w.input.reset(true)
 		for i, r := range text {
 			w.input.appendRune(r, span{int32(i), int32(i + len(string(r)))})

@@ -10,7 +10,7 @@ import (
 )
 
 // normalizer rewrites w.cur, the text between two added tokens.
-type normalizer interface{ normalize(w *work) }
+type normalizer interface{ normalize(w *scratch) }
 
 // maxDepth limits how deep sequences are nested.
 const maxDepth = 8
@@ -70,7 +70,7 @@ const (
 )
 
 // normalize applies the normalizers to w.cur.
-func (t *Tokenizer) normalize(w *work) error {
+func (t *Tokenizer) normalize(w *scratch) error {
 	inputBytes := len(w.cur.text)
 	w.maxBytes = max(minGrowthLimit, min(maxGrowth*inputBytes, math.MaxInt32))
 	for _, n := range t.normalizers {
@@ -117,7 +117,7 @@ func (b *buffer) visitRunes(visit func(r rune, i, n int, from span)) {
 // lowercase lowers each character by itself.
 type lowercase struct{}
 
-func (lowercase) normalize(w *work) {
+func (lowercase) normalize(w *scratch) {
 	out := w.rewrite(&w.normBuffers)
 	w.cur.visitRunes(func(r rune, i, n int, from span) {
 		if !chars.InfoOf(r).Is(chars.Lowers) {
@@ -136,7 +136,7 @@ func (lowercase) normalize(w *work) {
 // stripAccents removes combining marks.
 type stripAccents struct{}
 
-func (stripAccents) normalize(w *work) {
+func (stripAccents) normalize(w *scratch) {
 	out := w.rewrite(&w.normBuffers)
 	w.cur.visitRunes(func(r rune, i, n int, _ span) {
 		if !chars.InfoOf(r).Is(chars.Mark) {
@@ -157,7 +157,7 @@ func newStrip(o object) (n strip, err error) {
 	return n, err
 }
 
-func (n strip) normalize(w *work) {
+func (n strip) normalize(w *scratch) {
 	text := w.cur.text
 	i, j := 0, len(text)
 	if n.left {
@@ -190,7 +190,7 @@ func newReplace(o object) (n replace, err error) {
 	return n, err
 }
 
-func (n replace) normalize(w *work) {
+func (n replace) normalize(w *scratch) {
 	var out *buffer
 	done := 0
 	for done <= len(w.cur.text) {
@@ -217,7 +217,7 @@ func (n replace) normalize(w *work) {
 // prepend puts a text before any text that is not empty.
 type prepend struct{ text []byte }
 
-func (n prepend) normalize(w *work) {
+func (n prepend) normalize(w *scratch) {
 	if len(w.cur.text) == 0 {
 		return
 	}
@@ -239,11 +239,11 @@ func (b *buffer) emptySpanBefore() span {
 type form struct{ compose, compatible bool }
 
 // normalize rewrites the runs of characters that the form may change, and copies the text between them.
-func (n form) normalize(w *work) {
+func (n form) normalize(w *scratch) {
 	text := w.cur.text
-	moves := chars.Joins | chars.Decomposes
+	changing := chars.Joins | chars.Decomposes
 	if n.compatible {
-		moves |= chars.DecomposesK
+		changing |= chars.DecomposesK
 	}
 	var out *buffer
 	done := 0
@@ -253,7 +253,7 @@ func (n form) normalize(w *work) {
 			continue
 		}
 		r, size := utf8.DecodeRune(text[i:])
-		if !chars.InfoOf(r).Is(moves) {
+		if !chars.InfoOf(r).Is(changing) {
 			i += size
 			continue
 		}
@@ -267,7 +267,7 @@ func (n form) normalize(w *work) {
 		to := i + size
 		for to < len(text) && text[to] >= utf8.RuneSelf {
 			r, size := utf8.DecodeRune(text[to:])
-			if !chars.InfoOf(r).Is(moves) {
+			if !chars.InfoOf(r).Is(changing) {
 				break
 			}
 			to += size
@@ -286,7 +286,7 @@ func (n form) normalize(w *work) {
 }
 
 // normalizeRun appends a range of w.cur in the form.
-func (n form) normalizeRun(w *work, out *buffer, from, to int) {
+func (n form) normalizeRun(w *scratch, out *buffer, from, to int) {
 	items := w.items[:0]
 	for i := from; i < to; {
 		r, size := utf8.DecodeRune(w.cur.text[i:])

@@ -69,7 +69,7 @@ func parse(o object) (*Tokenizer, error) {
 	}
 	// Build the steps in the order in which they depend on each other.
 	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
-	t.pool.New = func() any { return &work{} }
+	t.pool.New = func() any { return &scratch{} }
 	var err error
 	for i, key := range []string{"padding", "truncation"} {
 		if t.sides[i], err = readSide(o.read(key)); err != nil {
@@ -174,6 +174,7 @@ func modelKind(o object) string {
 
 // joinByteLevel changes the symbols of the model to bytes if the last pre-tokenizer is ByteLevel,
 // and removes that step. If the merges allow it, it adds the step beforeMarks, which makes words shorter.
+// It also sets needsSources.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {
@@ -204,7 +205,7 @@ func (t *Tokenizer) buildAddedSets(field string) error {
 			raw, rawSpellings = append(raw, a), append(rawSpellings, a.content)
 			continue
 		}
-		w := &work{}
+		w := &scratch{}
 		w.cur = &w.normBuffers[0]
 		w.cur.text = append(w.cur.text, a.content...)
 		if err := t.normalize(w); err != nil {
@@ -334,7 +335,7 @@ func (t *Tokenizer) templateIDs(o object) (prefix, suffix []int32, err error) {
 	return prefix, suffix, nil
 }
 
-// readType sets typed if a step of a template has another token type than 0.
+// readType sets hasTypes if a step of a template has another token type than 0.
 func (t *Tokenizer) readType(step value) error {
 	s, err := step.objectValue()
 	if err != nil {

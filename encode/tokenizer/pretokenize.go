@@ -8,7 +8,7 @@ import (
 )
 
 // preTokenizer splits each of w.cuts, ranges of w.cur, and may rewrite w.cur.
-type preTokenizer interface{ split(w *work) }
+type preTokenizer interface{ split(w *scratch) }
 
 // newPreTokenizers reads the part "pre_tokenizer" of the file, and flattens sequences.
 func newPreTokenizers(v value, depth int) ([]preTokenizer, error) {
@@ -60,7 +60,7 @@ func newPreTokenizers(v value, depth int) ([]preTokenizer, error) {
 // bertWords splits at white space, which it drops, and around each punctuation character.
 type bertWords struct{}
 
-func (bertWords) split(w *work) {
+func (bertWords) split(w *scratch) {
 	text, out := w.cur.text, w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := c.start
@@ -123,17 +123,17 @@ func newByteLevel(o object) ([]preTokenizer, error) {
 	return append(steps, byteLevel{}), o.checkAllRead()
 }
 
-func (byteLevel) split(*work) {}
+func (byteLevel) split(*scratch) {}
 
 // blankBefore puts a blank before each cut that does not begin with one.
 type blankBefore struct{}
 
-func (blankBefore) split(w *work) {
+func (blankBefore) split(w *scratch) {
 	w.prefixCuts([]byte(" "), func(_ *buffer, c span) bool { return w.cur.text[c.start] != ' ' })
 }
 
 // prefixCuts puts a text before each cut for which needed returns true. Cuts are not empty.
-func (w *work) prefixCuts(text []byte, needed func(b *buffer, c span) bool) {
+func (w *scratch) prefixCuts(text []byte, needed func(b *buffer, c span) bool) {
 	out, next := w.rewrite(&w.splitBuffers), w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := len(out.text)
@@ -154,7 +154,7 @@ const blankMark = "▁"
 // as one word; shorter words are faster and can be cached.
 type beforeMarks struct{}
 
-func (beforeMarks) split(w *work) {
+func (beforeMarks) split(w *scratch) {
 	text, out := w.cur.text, w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := int(c.start)
@@ -243,7 +243,7 @@ func newMetaspace(o object) (*metaspace, error) {
 	return n, err
 }
 
-func (n *metaspace) split(w *work) {
+func (n *metaspace) split(w *scratch) {
 	in, out, next := w.cur, w.rewrite(&w.splitBuffers), w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := len(out.text)

@@ -59,8 +59,8 @@ func kindAt(text []byte, i int) (chars.Prop, int) {
 // of 0 means any number.
 func runEnd(text []byte, i int, k chars.Prop, limit int) int {
 	for n := 0; limit == 0 || n < limit; n++ {
-		kk, size := kindAt(text, i)
-		if size == 0 || kk != k {
+		kind, size := kindAt(text, i)
+		if size == 0 || kind != k {
 			break
 		}
 		i += size

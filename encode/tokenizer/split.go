@@ -62,7 +62,7 @@ type match struct {
 	id int32
 }
 
-func (s splitter) split(w *work) {
+func (s splitter) split(w *scratch) {
 	out := w.nextCuts[:0]
 	for _, c := range w.cuts {
 		out = s.splitPiece(w, out, c)
@@ -71,10 +71,9 @@ func (s splitter) split(w *work) {
 }
 
 // splitPiece appends the parts of the cut c to out.
-func (s splitter) splitPiece(w *work, out []span, c span) []span {
+func (s splitter) splitPiece(w *scratch, out []span, c span) []span {
 	text := w.cur.text[:c.end]
 	matched := false // the last part was a match
-	open := false    // the last part was a match, to which the next text may be joined
 	begin := len(out)
 	add := func(from, to int, match bool) {
 		if from == to {
@@ -87,12 +86,11 @@ func (s splitter) splitPiece(w *work, out []span, c span) []span {
 			return
 		case s.behavior == contiguous && hasLast && match == matched,
 			s.behavior == withPrevious && match && !matched && hasLast,
-			s.behavior == withNext && !match && open:
+			s.behavior == withNext && !match && matched:
 			out[len(out)-1].end = p.end
 		default:
 			out = append(out, p)
 		}
-		open = match
 		matched = match
 	}
 	for next := int(c.start); next < int(c.end); {
@@ -108,7 +106,7 @@ func (s splitter) splitPiece(w *work, out []span, c span) []span {
 	return out
 }
 
-// class matches a character of a class, or a run of at least least such characters.
+// class matches a character of a class, or a run of at least minRun such characters.
 type class struct {
 	property chars.Prop
 	char     rune // the only character of the class, if one is 0

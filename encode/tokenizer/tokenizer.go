@@ -58,12 +58,12 @@ type Tokenizer struct {
 	fingerprint               [32]byte
 
 	cache *cache
-	pool  sync.Pool // of *work
+	pool  sync.Pool // of *scratch
 }
 
 // model appends the tokens of a word, which is not empty, to w.
 type model interface {
-	encode(w *work, word []byte) error
+	encode(w *scratch, word []byte) error
 }
 
 // Token is a piece of a text.
@@ -82,7 +82,7 @@ const maxText = 64 << 20
 // Encode returns the tokens of a text, without special tokens around it. A text that is
 // not valid UTF-8 is an [ErrText].
 func (t *Tokenizer) Encode(text string) ([]Token, error) {
-	w := t.pool.Get().(*work)
+	w := t.pool.Get().(*scratch)
 	defer t.release(w)
 	w.reset(true)
 	if err := t.tokenize(w, text); err != nil {
@@ -99,7 +99,7 @@ func (t *Tokenizer) Encode(text string) ([]Token, error) {
 // faster: it caches up to 32,768 words in 2.5 MiB, and allocates
 // little except dst. After an error it returns dst unchanged.
 func (t *Tokenizer) EncodeIDs(dst []int32, text string) ([]int32, error) {
-	w := t.pool.Get().(*work)
+	w := t.pool.Get().(*scratch)
 	defer t.release(w)
 	w.reset(t.needsSources)
 	if err := t.tokenize(w, text); err != nil {
@@ -109,14 +109,14 @@ func (t *Tokenizer) EncodeIDs(dst []int32, text string) ([]int32, error) {
 }
 
 // release returns w to the pool, unless a long text made it large.
-func (t *Tokenizer) release(w *work) {
+func (t *Tokenizer) release(w *scratch) {
 	if cap(w.normBuffers[0].text) <= maxPooledBytes && cap(w.ids) <= maxPooledBytes {
 		t.pool.Put(w)
 	}
 }
 
 // tokenize applies all steps to a text, and leaves the tokens in w.
-func (t *Tokenizer) tokenize(w *work, text string) error {
+func (t *Tokenizer) tokenize(w *scratch, text string) error {
 	if len(text) > maxText {
 		return fmt.Errorf("%w: it has %d bytes, at most %d are read", ErrText, len(text), maxText)
 	}
@@ -159,10 +159,10 @@ func (t *Tokenizer) tokenize(w *work, text string) error {
 }
 
 // segment applies steps 2 to 5 to the text between two added tokens.
-func (t *Tokenizer) segment(w *work, at span) error {
+func (t *Tokenizer) segment(w *scratch, text span) error {
 	w.cur = &w.normBuffers[0]
 	w.cur.reset(w.track)
-	w.cur.appendRange(&w.input, int(at.start), int(at.end))
+	w.cur.appendRange(&w.input, int(text.start), int(text.end))
 	if err := t.normalize(w); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (t *Tokenizer) segment(w *work, at span) error {
 }
 
 // tokenizeWord appends the tokens of a word of w.cur. Without spans, it uses the cache.
-func (t *Tokenizer) tokenizeWord(w *work, c span) error {
+func (t *Tokenizer) tokenizeWord(w *scratch, c span) error {
 	word, begin := w.cur.text[c.start:c.end], len(w.ids)
 	if w.track {
 		err := t.model.encode(w, word)

@@ -18,7 +18,11 @@ const maxNodes = 1 << 24
 
 // newTrie returns a trie with a root, node 0, for pieces of a total of bytes.
 func newTrie(bytes int) *trie {
-	t := &trie{ids: []int32{-1}, rootChildren: make([]int32, 256), shift: 28}
+	t := &trie{
+		ids:          []int32{-1},
+		rootChildren: make([]int32, 256),
+		shift:        28, // 32 bits of a hash without the 4 of an index
+	}
 	size := 1 << 4
 	for size < 2*min(bytes, maxNodes) {
 		size <<= 1

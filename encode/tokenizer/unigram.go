@@ -27,7 +27,7 @@ type bestPath struct {
 // unknownPenalty is how much the score of an unknown character is below the lowest score.
 const unknownPenalty = 10
 
-func (m *unigram) encode(w *work, word []byte) error {
+func (m *unigram) encode(w *scratch, word []byte) error {
 	// Find the best path to each offset (Viterbi).
 	paths := w.paths[:0]
 	for range len(word) + 1 {
@@ -84,7 +84,7 @@ func (p *bestPath) improve(score float64, from int, id int32) {
 }
 
 // appendPiece appends the token of the piece at p, or the tokens of its bytes, or the unknown token.
-func (m *unigram) appendPiece(w *work, word []byte, p span) {
+func (m *unigram) appendPiece(w *scratch, word []byte, p span) {
 	piece := word[p.start:p.end]
 	if id, ok := m.trie.find(0, piece); ok {
 		w.appendToken(id, p)

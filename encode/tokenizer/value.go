@@ -69,18 +69,18 @@ func (v value) idValue() (int32, error) {
 	return int32(n), err
 }
 
-// boolOr returns the value, or def if it is absent.
-func (v value) boolOr(def bool) (bool, error) {
+// boolOr returns the value, or defaultValue if it is absent.
+func (v value) boolOr(defaultValue bool) (bool, error) {
 	if v.absent() {
-		return def, nil
+		return defaultValue, nil
 	}
 	return v.boolValue()
 }
 
-// stringOr returns the value, or def if it is absent.
-func (v value) stringOr(def string) (string, error) {
+// stringOr returns the value, or defaultValue if it is absent.
+func (v value) stringOr(defaultValue string) (string, error) {
 	if v.absent() {
-		return def, nil
+		return defaultValue, nil
 	}
 	return v.stringValue()
 }
@@ -152,8 +152,8 @@ func checkJSON(b []byte) error {
 		var v any
 		return errorf("", "not JSON: %w", json.Unmarshal(b, &v))
 	}
-	if at := jsontext.LoneSurrogate(b); at >= 0 {
-		return errorf("", "byte %d: half of a surrogate pair", at)
+	if offset := jsontext.LoneSurrogate(b); offset >= 0 {
+		return errorf("", "byte %d: half of a surrogate pair", offset)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ type wordPiece struct {
 	maxWordLength int // words of more characters are unknown
 }
 
-func (m *wordPiece) encode(w *work, word []byte) error {
+func (m *wordPiece) encode(w *scratch, word []byte) error {
 	if len(word) > m.maxWordLength && utf8.RuneCount(word) > m.maxWordLength {
 		w.appendWordToken(m.unknown, 0, len(word))
 		return nil

@@ -58,7 +58,7 @@ func (s *source) embeddings(w *native.Weights) {
 		w.Project = s.linear(n.project, b.Hidden, size, true)
 	}
 	if b.RelativePositions {
-		w.Relative = relative(s.readTable(n.relative, 2*buckets, b.Heads), b.Heads, b.MaxPositions)
+		w.Relative = expandRelative(s.readTable(n.relative, 2*buckets, b.Heads), b.Heads, b.MaxPositions)
 	}
 }
 
@@ -152,9 +152,9 @@ func (s *source) norm(name string, size int) (n native.Norm) {
 // buckets is the number of MPNet's buckets of distances on each side of a token.
 const buckets = 16
 
-// relative expands MPNet's table, which has a row for each bucket of distances, to a value for every
+// expandRelative expands MPNet's table, which has a row for each bucket of distances, to a value for every
 // distance of a key from its query, for each head.
-func relative(table []float32, heads, positions int) []float32 {
+func expandRelative(table []float32, heads, positions int) []float32 {
 	if table == nil {
 		return nil
 	}

@@ -100,8 +100,8 @@ func readDense(d modeldir.Dense) (native.Dense, error) {
 	return h, t.finish()
 }
 
-// asModelError wraps the error of a file, or of a tensor in it, in a ModelError.
-func asModelError(path, field string, err error) error {
+// modelError wraps the error of a file, or of a tensor in it, in a ModelError.
+func modelError(path, field string, err error) error {
 	var me *modeldir.ModelError
 	if errors.As(err, &me) {
 		return err

@@ -44,7 +44,7 @@ func openTensors(paths []string) (*tensors, error) {
 		s, err := openContainer(path)
 		if err != nil {
 			t.close()
-			return nil, asModelError(path, "", err)
+			return nil, modelError(path, "", err)
 		}
 		t.files, t.paths = append(t.files, s), append(t.paths, path)
 		for _, name := range s.Names() {
@@ -103,7 +103,7 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 	}
 	a, err := t.files[i].Array(name)
 	if err != nil {
-		t.err = asModelError(t.paths[i], name, err)
+		t.err = modelError(t.paths[i], name, err)
 		return nil
 	}
 	if !slices.Equal(a.Shape, shape) {
@@ -116,7 +116,7 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 	}
 	x := make([]float32, a.Len())
 	if err := a.Float32s(x, 0); err != nil {
-		t.err = asModelError(t.paths[i], name, err)
+		t.err = modelError(t.paths[i], name, err)
 		return nil
 	}
 	if i := slices.IndexFunc(x, func(v float32) bool { return v-v != 0 }); i >= 0 { // infinite or NaN
@@ -126,22 +126,22 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 	return x
 }
 
-// prefix returns the prefix of all names of a model, found by the name of a tensor that every model has.
-func (t *tensors) prefix(known string) string {
-	var found []string
+// prefix returns the prefix of all names of a model: the text before tensorName, a name that every model has.
+func (t *tensors) prefix(tensorName string) string {
+	var prefixes []string
 	for name := range t.fileIndex {
-		if p, ok := strings.CutSuffix(name, known); ok && (p == "" || strings.HasSuffix(p, ".")) {
-			found = append(found, p)
+		if p, ok := strings.CutSuffix(name, tensorName); ok && (p == "" || strings.HasSuffix(p, ".")) {
+			prefixes = append(prefixes, p)
 		}
 	}
-	if len(found) > 1 {
-		slices.Sort(found)
-		t.setError(found[1]+known, "is there, and %s too", found[0]+known)
+	if len(prefixes) > 1 {
+		slices.Sort(prefixes)
+		t.setError(prefixes[1]+tensorName, "is there, and %s too", prefixes[0]+tensorName)
 	}
-	if len(found) == 0 {
+	if len(prefixes) == 0 {
 		return ""
 	}
-	return found[0]
+	return prefixes[0]
 }
 
 // linear reads a weight [out, in] and its bias.
@@ -177,9 +177,9 @@ func (t *tensors) finish() error {
 	}
 	var names []string
 	for name := range t.fileIndex {
-		spared := slices.ContainsFunc(t.ignored, func(s string) bool { return strings.HasPrefix(name, s) }) ||
+		allowed := slices.ContainsFunc(t.ignored, func(s string) bool { return strings.HasPrefix(name, s) }) ||
 			slices.ContainsFunc(unusedEnds, func(s string) bool { return strings.HasSuffix(name, s) })
-		if !t.used[name] && !spared {
+		if !t.used[name] && !allowed {
 			names = append(names, name)
 		}
 	}

@@ -27,8 +27,8 @@ var (
 // AtomicFile is a file that appears when it is committed. It is not safe for concurrent use.
 type AtomicFile struct {
 	file   *os.File
-	target string // "" means that path itself is written
-	stop   func() bool
+	target string      // "" means that path itself is written
+	stop   func() bool // ends waiting for the context, if path itself is written
 	ended  bool
 }
 
@@ -232,6 +232,7 @@ func resolveLinks(path string) (string, error) {
 	return "", writeError(path, errors.New("too many symbolic links"))
 }
 
+// partialInfix is between the name and the random digits of a temporary name.
 const partialInfix = ".plaid-partial-"
 
 // Results of tryLock.
@@ -259,9 +260,9 @@ func TryLock(f *os.File) bool { return tryLock(f, LockExclusive) != lockBusy }
 // partialPrefix returns the beginning of the temporary names for target.
 func partialPrefix(target string) string {
 	base := filepath.Base(target)
-	const most = 255 - len(partialInfix) - 16 // nearly every system allows 255 bytes
-	if len(base) > most {
-		base = base[:most]
+	const maxBase = 255 - len(partialInfix) - 16 // nearly every system allows 255 bytes
+	if len(base) > maxBase {
+		base = base[:maxBase]
 		for len(base) > 0 && !utf8.ValidString(base) {
 			base = base[:len(base)-1]
 		}
@@ -270,14 +271,14 @@ func partialPrefix(target string) string {
 }
 
 // CreatePartial creates a file next to target, with a temporary name that [RemoveLeftovers] recognizes, and locks it
-// shared, so that Sweep does not remove it.
+// shared, so that RemoveLeftovers does not remove it.
 func CreatePartial(target string, mode fs.FileMode) (*os.File, error) {
 	return createLocked(target, func(name string) (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	})
 }
 
-// createLocked is Claim for a file or folder.
+// createLocked is CreatePartial for a file or a folder, which create creates.
 func createLocked(target string, create func(name string) (*os.File, error)) (*os.File, error) {
 	dir, pre := filepath.Dir(target), partialPrefix(target)
 	for range 100 {
@@ -288,7 +289,7 @@ func createLocked(target string, create func(name string) (*os.File, error)) (*o
 		if err != nil {
 			return nil, err
 		}
-		// A concurrent Sweep may have locked or removed it already.
+		// A concurrent RemoveLeftovers may have locked or removed it already.
 		if tryLock(f, LockShared) != lockBusy && isOpenFile(f, f.Name()) {
 			return f, nil
 		}

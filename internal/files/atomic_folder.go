@@ -14,7 +14,7 @@ import (
 
 // AtomicFolder is a folder that appears when it is committed. It is not safe for concurrent use.
 type AtomicFolder struct {
-	lock      *os.File // on Path
+	lock      *os.File // on path
 	path      string
 	target    string
 	givenPath string
@@ -47,7 +47,7 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 			return nil, err
 		}
 		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) { // a concurrent Sweep removed it
+		if errors.Is(err, fs.ErrNotExist) { // a concurrent RemoveLeftovers removed it
 			return nil, fs.ErrExist
 		} else if err != nil {
 			return nil, errors.Join(err, os.Remove(name))

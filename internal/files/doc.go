@@ -1,7 +1,7 @@
 // Package files opens, reads, writes, locks and maps files. It adds to package os:
 //
 //	[OpenInput], [Stream], [Read]         input that cannot hang, and waiting that ends with the context
-//	[Watch], [WatchValue]                       detection of files that change during reading or afterwards
+//	[Watch], [WatchValue]                 detection of files that change during reading or afterwards
 //	[WriteAtomic], [CreateAtomicFolder]   output that appears when it is complete
 //	[OpenFile], [WaitLock], [Duplicate]   open files that can be renamed and removed, also on Windows; locks
 //	[Map], [RecoverFault]                 files as memory

@@ -142,7 +142,7 @@ func TestWatchContent(t *testing.T) {
 				err := w.Unchanged()
 				require.Equal(t, same, err == nil, "%s, %s: %v", x.name, how, err)
 			}
-			w.nextLook = time.Now().Add(-time.Second)
+			w.nextCheck = time.Now().Add(-time.Second)
 			require.Equal(t, same, w.UnchangedSometimes() == nil)
 		}
 	}

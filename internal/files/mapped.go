@@ -47,22 +47,22 @@ type faulted interface {
 	Addr() uintptr
 }
 
-// RecoverFault converts a fault in mapped memory to the error that become returns for it, and
+// RecoverFault converts a fault in mapped memory to the error that convert returns for it, and
 // restores SetPanicOnFault:
 //
-//	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), become)
+//	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), convert)
 //
 // Every function that reads mapped memory needs it. It covers this goroutine, and panics of others
 // that wrap a fault. It passes on other panics.
-func RecoverFault(err *error, old bool, become func(error) error) {
-	debug.SetPanicOnFault(old)
+func RecoverFault(err *error, previous bool, convert func(error) error) {
+	debug.SetPanicOnFault(previous)
 	r := recover()
 	if r == nil {
 		return
 	}
 	if e, ok := r.(error); ok {
 		if _, ok := errors.AsType[faulted](e); ok {
-			*err = become(e)
+			*err = convert(e)
 			return
 		}
 	}

@@ -17,7 +17,7 @@ const lockPollInterval = 10 * time.Millisecond
 
 // WaitLock waits for the lock of an open file, exclusive or shared, and keeps it until the file is
 // closed. The error is [ErrLocked] after the deadline, or that of ctx. waiting, if not nil, is
-// called each time that the lock is taken.
+// called each time that another holder has the lock.
 func WaitLock(ctx context.Context, f *os.File, exclusive bool, deadline time.Time, waiting func(path string)) error {
 	try := LockShared
 	if exclusive {

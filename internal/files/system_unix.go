@@ -95,8 +95,8 @@ func mapFile(f *os.File, size int) ([]byte, func() error, error) {
 const nonBlocking = syscall.O_NONBLOCK
 
 // copyOwner gives a new file the owner of the file that it replaces, as far as that is allowed.
-func copyOwner(f *os.File, there fs.FileInfo) {
-	if s, ok := there.Sys().(*syscall.Stat_t); ok {
+func copyOwner(f *os.File, replaced fs.FileInfo) {
+	if s, ok := replaced.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(s.Uid), int(s.Gid))
 	}
 }

@@ -17,8 +17,8 @@ func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	return OpenFileAs(path, path, flag, perm)
 }
 
-// OpenFileAs is OpenFile for a file that will be renamed to called: Name returns it already.
-func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, error) {
+// OpenFileAs is OpenFile for a file that will be renamed to newName: Name returns it already.
+func OpenFileAs(path, newName string, flag int, perm os.FileMode) (*os.File, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -46,14 +46,14 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 		attributes |= windows.FILE_FLAG_BACKUP_SEMANTICS
 	}
 	var h windows.Handle
-	err = patiently(func() (err error) {
+	err = retryWhileBusy(func() (err error) {
 		h, err = windows.CreateFile(name, access, share, nil, disposition, attributes, 0)
 		return err
 	}, windows.ERROR_SHARING_VIOLATION)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	f := os.NewFile(uintptr(h), called)
+	f := os.NewFile(uintptr(h), newName)
 	if flag&os.O_TRUNC != 0 {
 		if err := f.Truncate(0); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -62,16 +62,16 @@ func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, erro
 	return f, nil
 }
 
-// patience is how long an operation is repeated that another program prevents for a moment, such as
+// maxRetryTime is how long an operation is repeated that another program prevents for a moment, such as
 // a virus scanner, a search, or a program that renames the file.
-const patience = time.Second
+const maxRetryTime = time.Second
 
-// patiently repeats try for a while, as long as it fails with one of the errors in busy.
-func patiently(try func() error, busy ...error) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+// retryWhileBusy repeats try for a while, as long as it fails with one of the errors in busy.
+func retryWhileBusy(try func() error, busy ...error) error {
+	for deadline := time.Now().Add(maxRetryTime); ; time.Sleep(10 * time.Millisecond) {
 		err := try()
-		waits := slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) })
-		if !waits || time.Now().After(deadline) {
+		isBusy := slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) })
+		if !isBusy || time.Now().After(deadline) {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func patiently(try func() error, busy ...error) error {
 // Rename is [os.Rename]. On Windows it waits a moment for programs that read the file, such as virus
 // scanners and searches.
 func Rename(from, to string) error {
-	return patiently(func() error { return os.Rename(from, to) },
+	return retryWhileBusy(func() error { return os.Rename(from, to) },
 		windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
 }
 
@@ -105,7 +105,7 @@ func RenameNew(from, to string) error {
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
-	err = patiently(func() error { return windows.MoveFileEx(a, b, 0) }, windows.ERROR_SHARING_VIOLATION)
+	err = retryWhileBusy(func() error { return windows.MoveFileEx(a, b, 0) }, windows.ERROR_SHARING_VIOLATION)
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}

@@ -22,10 +22,10 @@ import (
 // is compared with the file that replaced it; it counts as changed if it was written in place, or if
 // it is closed.
 type Watch struct {
-	mu       sync.Mutex
-	paths    []string // in the order in which they were opened
-	seen     map[string]*watched
-	nextLook time.Time // when Look checks again
+	mu        sync.Mutex
+	paths     []string // in the order in which they were opened
+	seen      map[string]*watched
+	nextCheck time.Time // when UnchangedSometimes checks again
 }
 
 // watched is a file that was opened.
@@ -60,7 +60,7 @@ func (w *Watch) Open(path string) (*os.File, int64, error) {
 			opened.hashedBytes, opened.streamed = n, true
 		}
 	}
-	w.remember(path, opened)
+	w.addFile(path, opened)
 	return f, info.Size(), nil
 }
 
@@ -78,7 +78,7 @@ func (w *Watch) Stream(ctx context.Context, path string) (io.ReadCloser, error) 
 			return nil, err
 		}
 		streamed := &watched{file: f, streamed: true, opened: info, lastSame: info}
-		if w.remember(path, streamed) {
+		if w.addFile(path, streamed) {
 			l.r = streamed
 		}
 		return stream{l, s.Close}, nil
@@ -86,8 +86,8 @@ func (w *Watch) Stream(ctx context.Context, path string) (io.ReadCloser, error) 
 	return s, nil
 }
 
-// remember watches a file, and returns false if its path is watched already.
-func (w *Watch) remember(path string, f *watched) bool {
+// addFile watches a file, and returns false if its path is watched already.
+func (w *Watch) addFile(path string, f *watched) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if was, ok := w.seen[path]; ok {
@@ -143,10 +143,10 @@ var LookInterval = time.Second
 func (w *Watch) UnchangedSometimes() error {
 	now := time.Now()
 	w.mu.Lock()
-	if w.nextLook.IsZero() {
-		w.nextLook = now.Add(LookInterval)
+	if w.nextCheck.IsZero() {
+		w.nextCheck = now.Add(LookInterval)
 	}
-	due := !now.Before(w.nextLook)
+	due := !now.Before(w.nextCheck)
 	w.mu.Unlock()
 	if !due {
 		return nil
@@ -154,7 +154,7 @@ func (w *Watch) UnchangedSometimes() error {
 	err := w.Unchanged()
 	end := time.Now()
 	w.mu.Lock()
-	w.nextLook = end.Add(max(LookInterval, 10*end.Sub(now)))
+	w.nextCheck = end.Add(max(LookInterval, 10*end.Sub(now)))
 	w.mu.Unlock()
 	return err
 }
@@ -256,8 +256,8 @@ const recheckAfter = time.Second
 // value, or an error, which leaves the earlier value in place, as happens while several files are
 // being replaced. The same files are read again after a failure, but report is not called again for
 // them.
-func WatchValue[T any](read func() (T, error), heard func(T, error), paths ...string) (*WatchedValue[T], error) {
-	k := &WatchedValue[T]{paths: paths, read: read, report: heard, checkedAt: time.Now()}
+func WatchValue[T any](read func() (T, error), report func(T, error), paths ...string) (*WatchedValue[T], error) {
+	k := &WatchedValue[T]{paths: paths, read: read, report: report, checkedAt: time.Now()}
 	k.loadedFrom = k.stat()
 	var err error
 	k.value, err = read()

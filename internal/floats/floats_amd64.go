@@ -38,7 +38,7 @@ func encodeBlocks(dst []byte, src []float32) (n int, largest uint16) {
 func decodeF16C(dst *float32, src *byte, n int)
 
 //go:noescape
-func encodeF16C(dst *byte, src *float32, n int, most *[8]uint16)
+func encodeF16C(dst *byte, src *float32, n int, largest *[8]uint16)
 
 // sumSquares sets sum to four partial sums of the squares of a multiple of four values.
 func sumSquares(sum *[4]float64, x []float32) {

@@ -19,12 +19,12 @@ eight:
 	VZEROUPPER
 	RET
 
-// func encodeF16C(dst *byte, src *float32, n int, most *[8]uint16)
+// func encodeF16C(dst *byte, src *float32, n int, largest *[8]uint16)
 TEXT ·encodeF16C(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
-	MOVQ most+24(FP), DX
+	MOVQ largest+24(FP), DX
 	SHRQ $3, CX
 	VPXOR X2, X2, X2
 	VPCMPEQW X3, X3, X3

@@ -23,7 +23,7 @@ func Size(s string) (int64, error) {
 	}
 	scale := 1.0
 	if unit != "" && unit != "b" {
-		power := strings.IndexByte("kmgt", unit[0]) + 1
+		power := strings.IndexByte("kmgt", unit[0]) + 1 // 0 for an unknown unit
 		switch unit[1:] {
 		case "", "ib":
 			scale = math.Pow(1024, float64(power))

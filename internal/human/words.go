@@ -18,6 +18,7 @@ func QuestionWords(question string) Words {
 	pairEnd := 0 // where the last pair ended
 	for offset, word := range textWords(question) {
 		first, _ := utf8.DecodeRuneInString(word)
+		// A character alone counts if no pair ends with it.
 		if single := firstCharLen(word) == len(word); UsesPairs(first) && (!single || offset >= pairEnd) {
 			s[word] = true
 			pairEnd = offset + len(word)

@@ -65,16 +65,16 @@ func Check(text []byte, o Options) error {
 		step:        chargeStep,
 		limit:       min(chargeStep, len(text)),
 	}
-	var full error
+	var chargeErr error
 	s.proceed = func() bool {
-		if full = s.chargeAll(); full == nil {
+		if chargeErr = s.chargeAll(); chargeErr == nil {
 			s.checkUTF8(min(s.pos+s.step, len(text)))
 		}
-		return full == nil
+		return chargeErr == nil
 	}
 	s.checkUTF8(s.limit)
-	if err := s.scan(); full != nil || err != nil {
-		return cmp.Or(full, err)
+	if err := s.scan(); chargeErr != nil || err != nil {
+		return cmp.Or(chargeErr, err)
 	}
 	if s.uncharged == 0 {
 		return nil
@@ -107,10 +107,10 @@ func (s *scanner) checkUTF8(end int) {
 	if end <= s.checkedUTF8 || s.invalidUTF8 >= 0 {
 		return
 	}
-	piece := s.text[s.checkedUTF8:end]
-	if !utf8.Valid(piece) {
+	unchecked := s.text[s.checkedUTF8:end]
+	if !utf8.Valid(unchecked) {
 		for i := 0; ; {
-			r, n := utf8.DecodeRune(piece[i:])
+			r, n := utf8.DecodeRune(unchecked[i:])
 			if r == utf8.RuneError && n < 2 {
 				s.invalidUTF8 = s.checkedUTF8 + i
 				break
@@ -416,12 +416,12 @@ func (s *scanner) readEscape() error {
 }
 
 // utf16UnitAt returns the UTF-16 unit of \uXXXX at an offset.
-func (s *scanner) utf16UnitAt(at int) (rune, bool) { return utf16Unit(s.text, at) }
+func (s *scanner) utf16UnitAt(offset int) (rune, bool) { return utf16Unit(s.text, offset) }
 
 // readNumber reads a number. With finite it must not exceed float64.
 func (s *scanner) readNumber(finite bool) error {
-	start, exponent := s.pos, false
-	digits := func() bool {
+	start, hasExponent := s.pos, false
+	readDigits := func() bool {
 		from := s.pos
 		for (s.pos < s.limit || s.extendLimit()) && s.text[s.pos]-'0' < 10 {
 			s.pos++
@@ -439,29 +439,29 @@ func (s *scanner) readNumber(finite bool) error {
 	}
 	if peek() == '0' {
 		s.pos++
-	} else if !digits() {
+	} else if !readDigits() {
 		return s.unexpected("a digit")
 	}
 	if peek() == '.' {
 		s.pos++
-		if !digits() {
+		if !readDigits() {
 			return s.unexpected("a digit")
 		}
 	}
 	if c := peek(); c == 'e' || c == 'E' {
-		exponent = true
+		hasExponent = true
 		s.pos++
 		if c := peek(); c == '+' || c == '-' {
 			s.pos++
 		}
-		if !digits() {
+		if !readDigits() {
 			return s.unexpected("a digit")
 		}
 	}
 	if c := peek(); c-'0' < 10 { // after a leading zero
 		return s.unexpected("the end of a number")
 	}
-	if finite && (exponent || s.pos-start > 300) {
+	if finite && (hasExponent || s.pos-start > 300) { // float64 holds every number of up to 308 digits
 		word := string(s.text[start:s.pos])
 		if x, err := strconv.ParseFloat(word, 64); math.IsInf(x, 0) || err != nil {
 			return s.errorAt(start, false, "the number %.40s is too large", word)

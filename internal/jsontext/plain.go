@@ -12,6 +12,7 @@ func plainPrefixLen(text []byte) int {
 	i := 0
 	for ; i+8 <= len(text); i += 8 {
 		// The lowest byte with a high bit in found is the first of them. Higher bytes may be wrong.
+		// (y−n)&^y has a high bit for each byte of y below n, so that y = x^c finds c with n = 1.
 		x := binary.LittleEndian.Uint64(text[i:])
 		quote, slash := x^ones*'"', x^ones*'\\'
 		found := ((x-ones*' ')&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs

@@ -12,13 +12,13 @@ import (
 func Unquote(raw []byte, step int, proceed func(bytes int) bool) string {
 	var out strings.Builder
 	for start := 1; start < len(raw)-1; {
-		end := pieceEnd(raw, start, step)
-		piece := raw
+		end := textEnd(raw, start, step)
+		quoted := raw
 		if end-start < len(raw)-2 {
-			piece = append(append([]byte{'"'}, raw[start:end]...), '"')
+			quoted = append(append([]byte{'"'}, raw[start:end]...), '"')
 		}
 		var text string
-		_ = json.Unmarshal(piece, &text) // it is valid
+		_ = json.Unmarshal(quoted, &text) // it is valid
 		if out.WriteString(text); !proceed(end - start) {
 			break
 		}
@@ -27,8 +27,8 @@ func Unquote(raw []byte, step int, proceed func(bytes int) bool) string {
 	return out.String()
 }
 
-// pieceEnd returns an offset in a string, at least step bytes after from, between two characters.
-func pieceEnd(raw []byte, from, step int) int {
+// textEnd returns an offset in a string, at least step bytes after from, between two characters.
+func textEnd(raw []byte, from, step int) int {
 	pos, afterHighHalf := from, false // afterHighHalf: the first half of a surrogate pair precedes pos
 	for ; pos < len(raw)-1; pos++ {
 		if c := raw[pos]; pos-from >= step && c&0xc0 != 0x80 && !afterHighHalf {

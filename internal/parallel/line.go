@@ -7,20 +7,21 @@ import (
 	"sync"
 )
 
+// errStopped is the error of freeItem after a stage has failed. Pipeline returns that of the stage instead.
 var errStopped = errors.New("parallel: a later stage has failed")
 
 // Pipeline passes items through stages. Each stage has its own goroutine and processes the items in
 // order: while one item is in the last stage, later ones are in the stages before. first runs on the
-// caller's goroutine: it fills items that free returns, and passes them on with put. After the last
-// stage an item is free again. first must return an error of free.
+// caller's goroutine: it fills items that freeItem returns, and passes them on with send. After the last
+// stage an item is free again. first must return an error of freeItem.
 //
-// Of several errors, Line returns the one that would occur if each item went through
+// Of several errors, Pipeline returns the one that would occur if each item went through
 // all stages before the next one was filled: where a stage fails the items behind go no
 // further, and those before it are finished. A panic of a stage appears on the goroutine
 // of the caller.
 func Pipeline[T any](
 	ctx context.Context, items []T,
-	first func(free func() (T, error), put func(T)) error, stages ...func(T) error,
+	first func(freeItem func() (T, error), send func(T)) error, stages ...func(T) error,
 ) error {
 	var wg sync.WaitGroup
 	stopped := make(chan struct{})
@@ -71,7 +72,7 @@ func Pipeline[T any](
 			}
 		}, func(item T) { filled <- item })
 	}()
-	for i := range errs {
+	for i := range errs { // the last stage first: its items are the earliest
 		if e := errs[len(errs)-1-i]; e != nil {
 			if p := (*Panic)(nil); errors.As(e, &p) {
 				panic(p)

@@ -39,7 +39,8 @@ func Map[T, U any](
 	ctx context.Context, in iter.Seq2[T, error], threads int, size func(T) int, f func(T) (U, error),
 ) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
-		if threads = Threads(threads, 1<<30); threads == 1 {
+		const manyItems = 1 << 30 // their number is unknown
+		if threads = Threads(threads, manyItems); threads == 1 {
 			mapSerially(in, f, yield)
 			return
 		}
@@ -99,30 +100,30 @@ type parallelMap[T, U any] struct {
 func (m *parallelMap[T, U]) read() {
 	defer close(m.work)
 	defer close(m.ordered)
-	next := func() *mapBatch[T, U] { return &mapBatch[T, U]{done: make(chan struct{})} }
-	r := next()
-	r.sequenceErr = catchPanic(func() error {
+	newBatch := func() *mapBatch[T, U] { return &mapBatch[T, U]{done: make(chan struct{})} }
+	batch := newBatch()
+	batch.sequenceErr = catchPanic(func() error {
 		for item, err := range m.in {
 			if err != nil {
 				return err
 			}
-			r.items, r.bytes = append(r.items, item), r.bytes+int64(m.size(item))
-			if len(r.items) < mapItems && r.bytes < mapBytes {
+			batch.items, batch.bytes = append(batch.items, item), batch.bytes+int64(m.size(item))
+			if len(batch.items) < mapItems && batch.bytes < mapBytes {
 				continue
 			}
-			if !m.enqueue(r) {
+			if !m.enqueue(batch) {
 				return m.ctx.Err()
 			}
-			r = next()
+			batch = newBatch()
 		}
 		return nil
 	})
-	m.enqueue(r)
+	m.enqueue(batch)
 }
 
 // enqueue waits until a batch fits the limit, and sends it on. It returns false if the context
 // ends.
-func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
+func (m *parallelMap[T, U]) enqueue(batch *mapBatch[T, U]) bool {
 	for m.bytesInFlight.Load() > mapAhead {
 		select {
 		case <-m.freed:
@@ -130,10 +131,10 @@ func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
 			return false
 		}
 	}
-	m.bytesInFlight.Add(r.bytes)
-	for _, to := range []chan *mapBatch[T, U]{m.ordered, m.work} {
+	m.bytesInFlight.Add(batch.bytes)
+	for _, channel := range []chan *mapBatch[T, U]{m.ordered, m.work} {
 		select {
-		case to <- r:
+		case channel <- batch:
 		case <-m.ctx.Done():
 			return false
 		}
@@ -143,40 +144,40 @@ func (m *parallelMap[T, U]) enqueue(r *mapBatch[T, U]) bool {
 
 // applyBatches runs f on the items of batches.
 func (m *parallelMap[T, U]) applyBatches() {
-	for r := range m.work {
-		r.itemErr = catchPanic(func() error {
-			r.results = make([]U, 0, len(r.items))
-			for _, item := range r.items {
+	for batch := range m.work {
+		batch.itemErr = catchPanic(func() error {
+			batch.results = make([]U, 0, len(batch.items))
+			for _, item := range batch.items {
 				u, err := m.f(item)
 				if err != nil {
 					return err
 				}
-				r.results = append(r.results, u)
+				batch.results = append(batch.results, u)
 			}
 			return m.ctx.Err()
 		})
-		close(r.done)
+		close(batch.done)
 	}
 }
 
 // yieldResults yields results until the last one, until yield returns false, or until an error,
 // which it returns.
 func (m *parallelMap[T, U]) yieldResults(yield func(U, error) bool) error {
-	for r := range m.ordered {
+	for batch := range m.ordered {
 		select {
-		case <-r.done:
+		case <-batch.done:
 		case <-m.ctx.Done():
 			return m.ctx.Err()
 		}
-		for _, u := range r.results {
+		for _, u := range batch.results {
 			if !yield(u, nil) {
 				return nil
 			}
 		}
-		if err := cmp.Or(r.itemErr, r.sequenceErr); err != nil {
+		if err := cmp.Or(batch.itemErr, batch.sequenceErr); err != nil {
 			return err
 		}
-		m.bytesInFlight.Add(-r.bytes)
+		m.bytesInFlight.Add(-batch.bytes)
 		select {
 		case m.freed <- struct{}{}:
 		default:

@@ -9,7 +9,8 @@ type Scored struct {
 	Score float32
 }
 
-// Before reports whether a comes before b in results: by descending score, then by insertion.
+// Before reports whether a comes before b in results: by descending score, then by number, which is
+// the order of insertion.
 func (a Scored) Before(b Scored) bool {
 	return a.Score > b.Score || a.Score == b.Score && a.Doc < b.Doc
 }

@@ -22,9 +22,9 @@ const arrowMagic = "ARROW1"
 
 // arrowRows is the rows of an IPC file or stream.
 type arrowRows struct {
-	names  *arrow.Schema
-	load   func(i int) (arrow.RecordBatch, error)
-	starts []int64 // the first row of each batch, and the number of rows
+	columns *arrow.Schema
+	load    func(i int) (arrow.RecordBatch, error)
+	starts  []int64 // the first row of each batch, and the number of rows
 }
 
 // openArrow opens an IPC file or stream, after checking it.
@@ -50,7 +50,7 @@ func openIPCFile(ctx context.Context, in *io.SectionReader) (*arrowRows, error) 
 	if err != nil {
 		return nil, malformed(err)
 	}
-	a := &arrowRows{names: r.Schema(), load: r.RecordBatchAt, starts: []int64{0}}
+	a := &arrowRows{columns: r.Schema(), load: r.RecordBatchAt, starts: []int64{0}}
 	for i := range r.NumRecords() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, err
 				vectors.ErrFormat, field.Name)
 		}
 	}
-	a := &arrowRows{names: r.Schema(), starts: []int64{0}}
+	a := &arrowRows{columns: r.Schema(), starts: []int64{0}}
 	ends := []int64{in.n} // offsets of the ends of the schema and of each batch
 	for r.Next() {
 		if err := ctx.Err(); err != nil {
@@ -125,7 +125,7 @@ func openIPCStream(ctx context.Context, f *os.File, size int64) (*arrowRows, err
 	return a, nil
 }
 
-func (a *arrowRows) schema() *arrow.Schema { return a.names }
+func (a *arrowRows) schema() *arrow.Schema { return a.columns }
 
 func (a *arrowRows) records(ctx context.Context, from int64, _ []int) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {

@@ -21,7 +21,7 @@ func checkArrow(ctx context.Context, f io.ReaderAt, size int64, stream bool) err
 	return c.checkFile()
 }
 
-// arrowCheck checks one file or stream.
+// arrowCheck checks one file or stream. The numbers of fields are indexes in the layouts of arrowmeta.go.
 type arrowCheck struct {
 	ctx          context.Context
 	f            io.ReaderAt
@@ -177,7 +177,7 @@ func (c *arrowCheck) checkFile() error {
 			if err := c.ctx.Err(); err != nil {
 				return err
 			}
-			used, err := c.checkBlock(i, kind, blocks[24*i:], remaining)
+			used, err := c.checkBlock(i, kind, blocks[24*i:], remaining) // a block has 24 bytes
 			if err != nil {
 				return err
 			}
@@ -238,9 +238,9 @@ func (c *arrowCheck) checkMessage(m table, offset, body int64) error {
 	return damaged("a message of kind %d", m.uint8Field(1))
 }
 
-// believed and believedTimes limit the decompressed size that the buffers of a batch may claim: believed
-// bytes, plus believedTimes the size of the body. Beyond that a buffer is decompressed to check its claim.
-const believed, believedTimes = 16 << 20, 16
+// trustedBytes plus trustedFactor times the size of the body is the decompressed size that the buffers of a
+// batch may claim. Beyond that a buffer is decompressed to check its claim.
+const trustedBytes, trustedFactor = 16 << 20, 16
 
 // checkBatch checks that a batch has the descriptions that the schema needs, and not more values than bytes.
 func (c *arrowCheck) checkBatch(t table, need needs, offset, body int64) error {
@@ -271,9 +271,9 @@ func (c *arrowCheck) checkBatch(t table, need needs, offset, body int64) error {
 			return damaged("buffer %d has %d bytes at %d of %d", i, size, from, body)
 		}
 		if t.hasField(3) && size > 0 {
-			codec, credible := t.tableField(3).uint8Field(0), believed+believedTimes*body-total
+			codec, trusted := t.tableField(3).uint8Field(0), trustedBytes+trustedFactor*body-total
 			var err error
-			if size, err = c.decompressed(i, codec, offset+from, size, credible); err != nil {
+			if size, err = c.decompressedSize(i, codec, offset+from, size, trusted); err != nil {
 				return err
 			}
 		}
@@ -292,9 +292,9 @@ func (c *arrowCheck) checkBatch(t table, need needs, offset, body int64) error {
 	return nil
 }
 
-// decompressed returns the decompressed size that buffer i claims. If it is more than credible bytes, the
+// decompressedSize returns the decompressed size that buffer i claims. If it is more than trusted bytes, the
 // buffer is decompressed to check it.
-func (c *arrowCheck) decompressed(i int, codec uint8, offset, size, credible int64) (int64, error) {
+func (c *arrowCheck) decompressedSize(i int, codec uint8, offset, size, trusted int64) (int64, error) {
 	head, err := c.read(offset, min(size, 8))
 	switch {
 	case err != nil:
@@ -306,7 +306,7 @@ func (c *arrowCheck) decompressed(i int, codec uint8, offset, size, credible int
 	if claim == -1 { // not compressed
 		return size - 8, nil
 	}
-	if claim < 0 || claim > credible {
+	if claim < 0 || claim > trusted {
 		if err := c.checkDecompressed(codec, offset+8, size-8, claim); c.ctx.Err() != nil {
 			return 0, err
 		} else if err != nil {
@@ -323,7 +323,7 @@ func (c *arrowCheck) checkDecompressed(codec uint8, offset, n, size int64) error
 		return io.ErrUnexpectedEOF
 	}
 	var in io.Reader = lz4.NewReader(io.NewSectionReader(c.f, offset, n))
-	if codec == 1 {
+	if codec == 1 { // Zstandard. 0 is LZ4
 		d, err := zstd.NewReader(io.NewSectionReader(c.f, offset, n), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return err
@@ -331,11 +331,11 @@ func (c *arrowCheck) checkDecompressed(codec uint8, offset, n, size int64) error
 		defer d.Close()
 		in = d
 	}
-	for ; size > 0; size -= believed {
+	for ; size > 0; size -= trustedBytes {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		if _, err := io.CopyN(io.Discard, in, min(size, believed)); err != nil {
+		if _, err := io.CopyN(io.Discard, in, min(size, trustedBytes)); err != nil {
 			return err
 		}
 	}

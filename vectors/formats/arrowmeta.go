@@ -95,13 +95,14 @@ func damaged(format string, args ...any) error {
 
 // verifier checks the metadata of a message.
 type verifier struct {
-	b    []byte
-	left int // bytes that may still be visited: many offsets may lead to one table, which is visited each time
+	b         []byte
+	remaining int // bytes that may still be visited: many offsets may lead to one table, which is visited each time
 }
 
 // verify returns the root table of b, after checking all offsets and lengths in it.
 func verify(b []byte, l *layout) (table, error) {
-	v := &verifier{b: b, left: 8*len(b) + 64}
+	const visits = 8 // of each byte, on average
+	v := &verifier{b: b, remaining: visits*len(b) + 64}
 	root, err := v.follow(0)
 	if err == nil {
 		err = v.checkTable(root, l, 0)
@@ -114,7 +115,7 @@ func (v *verifier) visitBytes(pos, n int) error {
 	if pos < 0 || n < 0 || pos > len(v.b) || n > len(v.b)-pos {
 		return damaged("%d bytes at %d of %d", n, pos, len(v.b))
 	}
-	if v.left -= n; v.left < 0 {
+	if v.remaining -= n; v.remaining < 0 {
 		return damaged("tables that are pointed to again and again")
 	}
 	return nil

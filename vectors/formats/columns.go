@@ -86,16 +86,16 @@ func describe(schema *arrow.Schema) string {
 	return strings.Join(columns[:min(len(columns), 10)], ", ")
 }
 
-// scanned returns the columns that a scan for lengths and ids reads.
-func (c *columns) scanned() []int {
+// columnsToScan returns the columns that a scan for lengths and ids reads.
+func (c *columns) columnsToScan() []int {
 	if c.id < 0 {
 		return []int{c.vectors}
 	}
 	return []int{c.vectors, c.id}
 }
 
-// within returns the columns of a record, which may have only selected columns of the file.
-func (c *columns) within(schema *arrow.Schema) columns {
+// inRecord returns the columns of a record, which may have only selected columns of the file.
+func (c *columns) inRecord(schema *arrow.Schema) columns {
 	if schema.NumFields() == len(c.names) {
 		return *c
 	}
@@ -112,49 +112,49 @@ func (c *columns) within(schema *arrow.Schema) columns {
 	return w
 }
 
-// storage returns the type as which an extension type is stored, or t itself.
-func storage(t arrow.DataType) arrow.DataType {
+// storageType returns the type as which an extension type is stored, or t itself.
+func storageType(t arrow.DataType) arrow.DataType {
 	if e, ok := t.(arrow.ExtensionType); ok {
-		return storage(e.StorageType())
+		return storageType(e.StorageType())
 	}
 	return t
 }
 
 // isMatrix reports whether a type is a list of lists of floats.
 func isMatrix(t arrow.DataType) bool {
-	outer, ok := storage(t).(arrow.ListLikeType)
+	outer, ok := storageType(t).(arrow.ListLikeType)
 	if !ok {
 		return false
 	}
-	inner, ok := storage(outer.Elem()).(arrow.ListLikeType)
+	inner, ok := storageType(outer.Elem()).(arrow.ListLikeType)
 	if !ok {
 		return false
 	}
-	switch storage(inner.Elem()).ID() {
+	switch storageType(inner.Elem()).ID() {
 	case arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64:
 		return true
 	}
 	return false
 }
 
-// stored returns the array in which an extension array is stored, or a itself.
-func stored(a arrow.Array) arrow.Array {
+// storageArray returns the array in which an extension array is stored, or a itself.
+func storageArray(a arrow.Array) arrow.Array {
 	if e, ok := a.(array.ExtensionArray); ok {
-		return stored(e.Storage())
+		return storageArray(e.Storage())
 	}
 	return a
 }
 
 // matrixAt returns the tokens of row i: the lists from begin on and before end.
 func matrixAt(a arrow.Array, i int) (tokens array.ListLike, begin, end int64, err error) {
-	outer, ok := stored(a).(array.ListLike)
+	outer, ok := storageArray(a).(array.ListLike)
 	if !ok {
 		return nil, 0, 0, fmt.Errorf("%w: a column of %s", vectors.ErrFormat, a.DataType())
 	}
 	if begin, end = outer.ValueOffsets(i); outer.IsNull(i) {
 		end = begin // a document without tokens
 	}
-	tokens, ok = stored(outer.ListValues()).(array.ListLike)
+	tokens, ok = storageArray(outer.ListValues()).(array.ListLike)
 	if !ok || begin < 0 || end < begin || end > int64(tokens.Len()) {
 		return nil, 0, 0, fmt.Errorf("%w: the lists are damaged", vectors.ErrFormat)
 	}
@@ -170,7 +170,7 @@ func shapeOf(a arrow.Array, i int) (dim int, tokens int64, err error) {
 	from, to := lists.ValueOffsets(int(begin))
 	dim = int(min(max(to-from, 0), math.MaxInt32))
 	for t := begin; t < end; t++ {
-		if err := tokenAt(lists, t-begin, t, int64(dim)); err != nil {
+		if err := checkToken(lists, t-begin, t, int64(dim)); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -180,8 +180,8 @@ func shapeOf(a arrow.Array, i int) (dim int, tokens int64, err error) {
 	return dim, end - begin, nil
 }
 
-// tokenAt checks that list i, a token of a document, has dim components.
-func tokenAt(lists array.ListLike, token, i, dim int64) error {
+// checkToken checks that list i, a token of a document, has dim components.
+func checkToken(lists array.ListLike, token, i, dim int64) error {
 	fault := func(format string, args ...any) error {
 		fe := vectors.NewFileError("", fmt.Errorf("%w: %s", vectors.ErrShape, fmt.Sprintf(format, args...)))
 		fe.Token = int(token)
@@ -202,9 +202,9 @@ func appendVectors(dst []float32, a arrow.Array, i, dim int) ([]float32, error) 
 	if err != nil || begin == end {
 		return dst, err
 	}
-	values := stored(lists.ListValues())
+	values := storageArray(lists.ListValues())
 	for t := begin; t < end; t++ {
-		if err := tokenAt(lists, t-begin, t, int64(dim)); err != nil {
+		if err := checkToken(lists, t-begin, t, int64(dim)); err != nil {
 			return dst, err
 		}
 		// Append the components.
@@ -245,7 +245,7 @@ func appendVectors(dst []float32, a arrow.Array, i, dim int) ([]float32, error) 
 
 // rowID returns the id of row i: text, or the digits of an integer.
 func rowID(a arrow.Array, i int) (string, error) {
-	a = stored(a)
+	a = storageArray(a)
 	if a.IsNull(i) {
 		return "", fmt.Errorf("%w: there is none (null)", vectors.ErrID)
 	}

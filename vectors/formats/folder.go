@@ -19,14 +19,14 @@ const stateFile = "state.json"
 
 // isFolder reports whether a folder has files of these formats.
 func isFolder(path string) bool {
-	_, err := filesOf(path)
+	_, err := folderFiles(path)
 	return !errors.Is(err, errNothing)
 }
 
 var errNothing = errors.New("no files of Parquet or Arrow")
 
-// filesOf returns the files of a dataset folder, in the order of their rows.
-func filesOf(path string) ([]string, error) {
+// folderFiles returns the files of a dataset folder, in the order of their rows.
+func folderFiles(path string) ([]string, error) {
 	// A folder of save_to_disk.
 	text, err := os.ReadFile(filepath.Join(path, stateFile))
 	if err == nil {

@@ -86,7 +86,7 @@ func filesAt(path string) ([]string, error) {
 		return nil, vectors.NewFileError(path, withoutPath(err))
 	}
 	if info.IsDir() {
-		return filesOf(path)
+		return folderFiles(path)
 	}
 	return []string{path}, nil
 }

@@ -24,10 +24,10 @@ import (
 
 // parquetRows is the rows of a Parquet file.
 type parquetRows struct {
-	f     *os.File
-	names *arrow.Schema
-	batch int64   // rows of a record
-	ends  []int64 // the row after each row group
+	f       *os.File
+	columns *arrow.Schema
+	batch   int64   // rows of a record
+	ends    []int64 // the row after each row group
 }
 
 // recordBytes is the approximate size of a record in memory.
@@ -40,7 +40,7 @@ func openParquet(_ context.Context, f *os.File) (*parquetRows, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.names, err = r.Schema()
+	p.columns, err = r.Schema()
 	if err != nil {
 		return nil, malformed(err)
 	}
@@ -87,7 +87,7 @@ func checkStoredSchema(pairs metadata.KeyValueMetadata) error {
 	return checkArrow(context.Background(), bytes.NewReader(b), int64(len(b)), isStream)
 }
 
-func (p *parquetRows) schema() *arrow.Schema { return p.names }
+func (p *parquetRows) schema() *arrow.Schema { return p.columns }
 
 func (p *parquetRows) records(ctx context.Context, from int64, selected []int) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
@@ -105,6 +105,7 @@ func (p *parquetRows) records(ctx context.Context, from int64, selected []int) i
 		}
 		// The row groups to read, from the one of the row on: a reader that seeks within a row group
 		// fails on lists (number of decoded rep/def levels did not match).
+		// A group that ends at the row does not have it, hence from+1.
 		endsBefore := func(end, from int64) int { return cmp.Compare(end, from+1) }
 		group, _ := slices.BinarySearchFunc(p.ends, from, endsBefore)
 		first, groups := int64(0), []int{}

@@ -60,11 +60,11 @@ func (s *source) scanRows(ctx context.Context) (err error) {
 		return err
 	}
 	seen := map[string]int{}
-	for r, err := range s.rows.records(ctx, 0, s.columns.scanned()) {
+	for r, err := range s.rows.records(ctx, 0, s.columns.columnsToScan()) {
 		if err != nil {
 			return err
 		}
-		c := s.columns.within(r.Schema())
+		c := s.columns.inRecord(r.Schema())
 		for i := range int(r.NumRows()) {
 			// The shape of the vectors.
 			row := len(s.lengths)
@@ -193,7 +193,7 @@ func (s *source) readDoc(ctx context.Context, i int) (doc vectors.Document, err 
 			return err
 		}
 		r := s.pending
-		c, row := s.columns.within(r.Schema()), i-int(r.first) // in the record
+		c, row := s.columns.inRecord(r.Schema()), i-int(r.first) // in the record
 		doc.ID = s.ID(i)
 		if c.id >= 0 {
 			if id, err := rowID(r.Column(c.id), row); err != nil || id != doc.ID {
@@ -218,14 +218,14 @@ func (s *source) readDoc(ctx context.Context, i int) (doc vectors.Document, err 
 	return doc, err
 }
 
-// far is the number of rows beyond which seek begins a new pass instead of skipping rows.
-const far = 4096
+// farRows is the number of rows beyond which seek begins a new pass instead of skipping rows.
+const farRows = 4096
 
 // seek sets the pending record to the one of row i. It continues the current pass unless the row is
-// before it or far after it. The pass uses no context of a caller, since later calls continue it.
+// before it, or more than farRows behind it. The pass uses no context of a caller, since later calls continue it.
 func (s *source) seek(i int) error {
 	first, end := int(s.pending.first), s.next
-	if s.pull == nil || i < first || i >= end+far {
+	if s.pull == nil || i < first || i >= end+farRows {
 		s.rewind()
 		s.pull, s.stop = iter.Pull2(s.rows.records(context.Background(), int64(i), nil))
 		s.next = 0

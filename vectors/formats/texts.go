@@ -62,7 +62,7 @@ func fileTexts(
 			if ended = !ok; err != nil || !ok {
 				return err
 			}
-			in := c.within(r.Schema())
+			in := c.inRecord(r.Schema())
 			for i := range int(r.NumRows()) {
 				t, err := in.textAt(r.RecordBatch, i)
 				if err != nil {
@@ -126,8 +126,8 @@ func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumn
 	return c, nil
 }
 
-// within returns the columns of a record, which may have only selected columns of the file.
-func (c textColumns) within(schema *arrow.Schema) textColumns {
+// inRecord returns the columns of a record, which may have only selected columns of the file.
+func (c textColumns) inRecord(schema *arrow.Schema) textColumns {
 	index := func(name string) int {
 		return slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool { return name != "" && f.Name == name })
 	}
@@ -148,8 +148,8 @@ func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err erro
 			return t, err
 		}
 	}
-	if t.Text, err = textOf(r.Column(c.text), i); err == nil && c.title >= 0 {
-		t.Title, err = textOf(r.Column(c.title), i)
+	if t.Text, err = cellText(r.Column(c.text), i); err == nil && c.title >= 0 {
+		t.Title, err = cellText(r.Column(c.title), i)
 	}
 	if err != nil {
 		return t, err
@@ -159,9 +159,9 @@ func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err erro
 	return t, err
 }
 
-// textOf returns a copy of row i of a column of texts, "" for a null.
-func textOf(a arrow.Array, i int) (string, error) {
-	a = stored(a)
+// cellText returns a copy of row i of a column of texts, "" for a null.
+func cellText(a arrow.Array, i int) (string, error) {
+	a = storageArray(a)
 	if a.IsNull(i) {
 		return "", nil
 	}
@@ -169,16 +169,16 @@ func textOf(a arrow.Array, i int) (string, error) {
 	case array.StringLike:
 		return strings.Clone(v.Value(i)), nil
 	case *array.Dictionary:
-		return textOf(v.Dictionary(), v.GetValueIndex(i))
+		return cellText(v.Dictionary(), v.GetValueIndex(i))
 	}
 	return "", fmt.Errorf("%w: a column of %s, not text", vectors.ErrFormat, a.DataType())
 }
 
 // isText reports whether a type is text, or a dictionary of texts.
 func isText(t arrow.DataType) bool {
-	t = storage(t)
+	t = storageType(t)
 	if d, ok := t.(*arrow.DictionaryType); ok {
-		t = storage(d.ValueType)
+		t = storageType(d.ValueType)
 	}
 	switch t.ID() {
 	case arrow.STRING, arrow.LARGE_STRING, arrow.STRING_VIEW:
@@ -189,11 +189,11 @@ func isText(t arrow.DataType) bool {
 
 // isVector reports whether a type is a list of floats, or of lists of floats, at any depth.
 func isVector(t arrow.DataType) bool {
-	list, ok := storage(t).(arrow.ListLikeType)
+	list, ok := storageType(t).(arrow.ListLikeType)
 	if !ok {
 		return false
 	}
-	switch storage(list.Elem()).ID() {
+	switch storageType(list.Elem()).ID() {
 	case arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64:
 		return true
 	}

@@ -152,7 +152,7 @@ type region struct {
 type union struct {
 	cost               float64 // increase of the sum of squares
 	a, b               int32
-	versionA, versionB int // part.joins when the cost was computed
+	versionA, versionB int // the versions of a and b when the cost was computed
 }
 
 // unions is a priority queue by ascending cost.
@@ -179,10 +179,10 @@ func compareUnions(x, y *union) int {
 // poolNeighbours joins touching regions until keep remain, and appends their means.
 func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []float32 {
 	// Each cell is a region at first.
-	parts := make([]region, g.Cells())
+	regions := make([]region, g.Cells())
 	sums := make([]float64, len(x))
-	for i := range parts {
-		q := &parts[i]
+	for i := range regions {
+		q := &regions[i]
 		q.size, q.sum = 1, sums[i*dim:(i+1)*dim]
 		addVector(q.sum, x[i*dim:(i+1)*dim])
 		row, column := i/g.Columns, i%g.Columns
@@ -204,15 +204,15 @@ func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid
 	enqueue := func(a, b int32) {
 		a, b = min(a, b), max(a, b)
 		queue = append(queue, union{
-			cost:     unionCost(&parts[a], &parts[b]),
+			cost:     unionCost(&regions[a], &regions[b]),
 			a:        a,
 			b:        b,
-			versionA: parts[a].version,
-			versionB: parts[b].version,
+			versionA: regions[a].version,
+			versionB: regions[b].version,
 		})
 	}
-	for i := range parts {
-		for _, n := range parts[i].neighbours {
+	for i := range regions {
+		for _, n := range regions[i].neighbours {
 			if n > int32(i) {
 				enqueue(int32(i), n)
 			}
@@ -220,9 +220,9 @@ func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid
 	}
 	heap.Init(&queue)
 	// Join the cheapest pair.
-	for remaining := len(parts); remaining > keep; {
+	for remaining := len(regions); remaining > keep; {
 		u := heap.Pop(&queue).(union)
-		a, b := &parts[u.a], &parts[u.b]
+		a, b := &regions[u.a], &regions[u.b]
 		if a.version != u.versionA || b.version != u.versionB {
 			continue // outdated
 		}
@@ -234,7 +234,7 @@ func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid
 		a.version++
 		b.version = -1
 		for _, n := range b.neighbours { // regions that touched b touch a now
-			q := &parts[n]
+			q := &regions[n]
 			q.neighbours = slices.DeleteFunc(q.neighbours, func(m int32) bool { return m == u.b })
 			if n != u.a && !slices.Contains(a.neighbours, n) {
 				a.neighbours, q.neighbours = append(a.neighbours, n), append(q.neighbours, u.a)
@@ -245,9 +245,9 @@ func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid
 			heap.Fix(&queue, len(queue)-1)
 		}
 	}
-	for i := range parts {
-		if parts[i].version >= 0 {
-			dst = appendUnit(dst, parts[i].sum)
+	for i := range regions {
+		if regions[i].version >= 0 {
+			dst = appendUnit(dst, regions[i].sum)
 		}
 	}
 	return dst

@@ -38,7 +38,7 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	if n < 2 || dim < 1 {
 		return append(dst, x...)
 	}
-	window := max(windowTokens/n, 1) * n * dim // a multiple of n, so that the windows add up to Rows
+	window := max(windowTokens/n, 1) * n * dim // a multiple of n, so that the windows add up to PooledRows
 	for len(x) > 0 {
 		w := min(window, len(x))
 		dst = p.poolWindow(dst, x[:w], dim, PooledRows(w/dim, n))
@@ -84,8 +84,8 @@ func (p *Pooler) initClusters(x []float32, dim, rows int, distance func(x, y []f
 			row[j] = distance(x[i*dim:(i+1)*dim], x[j*dim:(j+1)*dim])
 		}
 	}
-	for at := range p.alive {
-		p.findNear(at, rows)
+	for i := range p.alive {
+		p.findNear(i, rows)
 	}
 }
 

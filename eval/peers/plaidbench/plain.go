@@ -15,7 +15,7 @@ var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},
 }
 
-// measurePlain times MaxSim over plain vectors of length 1, with documents prepared by Hold and
+// measurePlain times MaxSim over plain vectors of length 1, with documents prepared by Prepare and
 // without.
 func (b *bench) measurePlain(ctx context.Context) error {
 	be, err := maxsim.Select(b.tier)
@@ -23,9 +23,9 @@ func (b *bench) measurePlain(ctx context.Context) error {
 		return err
 	}
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
-		for _, hold := range []bool{true, false} {
+		for _, prepare := range []bool{true, false} {
 			for _, s := range plainShapes {
-				if err := b.measurePlainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
+				if err := b.measurePlainShape(ctx, be, kind, prepare, s.query, s.docs, s.lo, s.hi); err != nil {
 					return err
 				}
 			}
@@ -36,7 +36,7 @@ func (b *bench) measurePlain(ctx context.Context) error {
 
 // measurePlainShape times one shape.
 func (b *bench) measurePlainShape(
-	ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int,
+	ctx context.Context, be maxsim.Backend, kind maxsim.Type, prepare bool, query, docs, lo, hi int,
 ) (err error) {
 	rng := maxsimtest.Rand(7)
 	side := maxsimtest.Side{Type: kind, Unit: true, Lengths: []int{query}}
@@ -48,7 +48,7 @@ func (b *bench) measurePlainShape(
 	d := side.Batch(rng, dim)
 	var o maxsim.Operand = d
 	method := "Score"
-	if hold {
+	if prepare {
 		prepared, err := be.Prepare(ctx, d)
 		if err != nil {
 			return err

@@ -52,16 +52,16 @@ const (
 
 // database is an open file.
 type database struct {
-	name    string
-	db      *sql.DB
-	conn    *sql.Conn
-	copied  string // temporary folder of a copy. "" means that the original file is open
-	get     *sql.Stmt
-	columns []column
-	rows    []int64 // rowid of each document, or noRow
-	left    int64   // bytes of values that Get may still return, see countBytes
-	bytes   bool    // Get has warned about a value that is not text
-	warn    func(string)
+	name        string
+	db          *sql.DB
+	conn        *sql.Conn
+	copyDir     string // temporary folder of a copy. "" means that the original file is open
+	get         *sql.Stmt
+	columns     []column
+	rows        []int64 // rowid of each document, or noRow
+	remaining   int64   // bytes of values that Get may still return, see countBytes
+	warnedBytes bool    // Get has warned about a value that is not text
+	warn        func(string)
 }
 
 // column is a column that becomes a member of the payload.
@@ -121,22 +121,22 @@ func (d *database) open(ctx context.Context, path string) error {
 		if size += info.Size(); suffix == "" || info.Size() == 0 {
 			continue
 		}
-		if d.copied == "" {
-			if d.copied, err = os.MkdirTemp("", "plaid-metadata-"); err != nil {
+		if d.copyDir == "" {
+			if d.copyDir, err = os.MkdirTemp("", "plaid-metadata-"); err != nil {
 				return err
 			}
 			options = url.Values{"mode": {"rw"}, "_pragma": options["_pragma"]}
 		}
-		if err := copyFile(ctx, path+suffix, filepath.Join(d.copied, d.name+suffix)); err != nil {
+		if err := copyFile(ctx, path+suffix, filepath.Join(d.copyDir, d.name+suffix)); err != nil {
 			return err
 		}
 	}
-	d.left = 2 * size
-	if d.copied != "" {
-		if err := copyFile(ctx, path, filepath.Join(d.copied, d.name)); err != nil {
+	d.remaining = 2 * size
+	if d.copyDir != "" {
+		if err := copyFile(ctx, path, filepath.Join(d.copyDir, d.name)); err != nil {
 			return err
 		}
-		path = filepath.Join(d.copied, d.name)
+		path = filepath.Join(d.copyDir, d.name)
 	}
 	// Open the database.
 	name, err := filepath.Abs(path)
@@ -213,19 +213,19 @@ func (t *table) hasColumn(name string) bool {
 
 // describeTable returns the description of a table, or nil if none has that name.
 func (d *database) describeTable(ctx context.Context, name string) (*table, error) {
-	found, err := d.conn.QueryContext(ctx, `SELECT
+	rows, err := d.conn.QueryContext(ctx, `SELECT
 			t.type = 'table' AND NOT t.wr, c.name, c.type LIKE 'BLOB%', c.pk > 0 AND sum(c.pk > 0) OVER () = 1
 		FROM pragma_table_list t, pragma_table_info(t.name) c
 		WHERE t.schema = 'main' AND t.name = ? COLLATE NOCASE ORDER BY c.cid`, name)
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
+	defer rows.Close()
 	t := &table{}
-	for found.Next() {
+	for rows.Next() {
 		var c column
 		var hasRowids, isKey bool
-		if err := found.Scan(&hasRowids, &c.name, &c.blob, &isKey); err != nil {
+		if err := rows.Scan(&hasRowids, &c.name, &c.blob, &isKey); err != nil {
 			return nil, err
 		}
 		if !hasRowids {
@@ -239,7 +239,7 @@ func (d *database) describeTable(ctx context.Context, name string) (*table, erro
 			t.key = c.name
 		}
 	}
-	if err := found.Err(); err != nil || len(t.columns) == 0 {
+	if err := rows.Err(); err != nil || len(t.columns) == 0 {
 		return nil, err
 	}
 	names := []string{"rowid", "_rowid_", "oid"} // columns may have some of these names
@@ -256,19 +256,20 @@ func (d *database) findRows(ctx context.Context, meta *table) (err error) {
 	if !meta.hasColumn(subsetColumn) {
 		return d.broken("table %s has no column %s", metadataTable, subsetColumn)
 	}
-	found, err := d.conn.QueryContext(ctx, "SELECT "+meta.rowid+", +"+subsetColumn+" FROM "+metadataTable)
+	rows, err := d.conn.QueryContext(ctx, "SELECT "+meta.rowid+", +"+subsetColumn+" FROM "+metadataTable)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, found.Close()) }()
-	outside, have := 0, 0 // rows of unknown documents, and of others
-	for maxRows := d.left / 2 / minRow; found.Next(); maxRows-- {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	outside, known := 0, 0 // rows of unknown documents, and of others
+	// remaining is still twice the size of the file.
+	for maxRows := d.remaining / 2 / minRow; rows.Next(); maxRows-- {
 		if maxRows < 0 { // a damaged table may have loops
 			return d.broken("table %s has more rows than fit into the file", metadataTable)
 		}
 		var id int64
 		var subset any
-		if err := found.Scan(&id, &subset); err != nil {
+		if err := rows.Scan(&id, &subset); err != nil {
 			return err
 		}
 		switch doc, ok := subset.(int64); {
@@ -280,16 +281,16 @@ func (d *database) findRows(ctx context.Context, meta *table) (err error) {
 			return d.broken("document %d has two rows", doc)
 		default:
 			d.rows[doc] = id
-			have++
+			known++
 		}
 	}
 	if outside > 0 {
 		d.warn(fmt.Sprintf("%s has %d rows of documents that are not there", d.name, outside))
 	}
-	if have < len(d.rows) {
-		d.warn(fmt.Sprintf("%s has rows for %d of %d documents", d.name, have, len(d.rows)))
+	if known < len(d.rows) {
+		d.warn(fmt.Sprintf("%s has rows for %d of %d documents", d.name, known, len(d.rows)))
 	}
-	return found.Err()
+	return rows.Err()
 }
 
 // Get implements [interop.PayloadSource]. It omits values that are NULL, and encodes bytes in base64.
@@ -350,8 +351,8 @@ func (d *database) valueJSON(c column, v any) ([]byte, error) {
 		}
 		return json.Marshal(v)
 	case []byte:
-		if !d.bytes {
-			d.bytes = true
+		if !d.warnedBytes {
+			d.warnedBytes = true
 			d.warn(fmt.Sprintf("%s has bytes in column %s: base64 in the metadata", d.name, c.name))
 		}
 		return quoted(base64.StdEncoding.EncodeToString(v)), d.countBytes(len(v))
@@ -371,7 +372,7 @@ func (d *database) valueJSON(c column, v any) ([]byte, error) {
 // countBytes subtracts the bytes of a value from those that the file can have. Documents of a damaged file may
 // share values, so that their total would be unlimited.
 func (d *database) countBytes(n int) error {
-	if d.left -= int64(n); d.left < 0 {
+	if d.remaining -= int64(n); d.remaining < 0 {
 		return d.broken("documents have more bytes than the file")
 	}
 	return nil
@@ -399,8 +400,8 @@ func (d *database) Close() (err error) {
 	if d.db != nil {
 		err = errors.Join(err, d.db.Close())
 	}
-	if d.copied != "" {
-		err = errors.Join(err, os.RemoveAll(d.copied))
+	if d.copyDir != "" {
+		err = errors.Join(err, os.RemoveAll(d.copyDir))
 	}
 	return err
 }

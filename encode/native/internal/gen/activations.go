@@ -6,10 +6,10 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// activation writes an assembler function that replaces each value of m rows of n. prepare allocates
+// writeActivation writes an assembler function that replaces each value of m rows of n. prepare allocates
 // registers and constants, and returns a function that emits the code for a vector v.
-func (a *asm) activation(name, parameters string, prepare func() (value func(v vec))) {
-	a.function(name, "x []float32, stride, m, n int"+parameters)
+func (a *asm) writeActivation(name, parameters string, prepare func() (value func(v vec))) {
+	a.beginFunction(name, "x []float32, stride, m, n int"+parameters)
 	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	p, count := a.newReg(), a.newReg()
@@ -17,7 +17,7 @@ func (a *asm) activation(name, parameters string, prepare func() (value func(v v
 	value := prepare()
 	a.emitRows(m, func() {
 		a.moveReg(x, p)
-		a.stream("value", n, count, func(_, disp int) {
+		a.emitStream("value", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			value(v)
 			a.store(v, p, disp)
@@ -67,7 +67,7 @@ func (a *asm) emitGELU(x vec, g geluConstants, tmp []vec) {
 
 // writeGELU writes plain.GELU.
 func writeGELU(a *asm) {
-	a.activation("GELU", "", func() func(vec) {
+	a.writeActivation("GELU", "", func() func(vec) {
 		tmp, g := a.newVecs(4), a.geluConstants()
 		return func(v vec) { a.emitGELU(v, g, tmp) }
 	})
@@ -75,7 +75,7 @@ func writeGELU(a *asm) {
 
 // writeSwish writes x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y = x, clamped.
 func writeSwish(a *asm) {
-	a.activation("Swish", ", linear, cubic float32", func() func(vec) {
+	a.writeActivation("Swish", ", linear, cubic float32", func() func(vec) {
 		y, q, tmp, linear, cubic := a.newVec(), a.newVec(), a.newVecs(4), a.newVec(), a.newVec()
 		a.spreadArg(q, "linear")
 		a.spreadArg(cubic, "cubic")
@@ -102,7 +102,7 @@ func writeSwish(a *asm) {
 
 // writeTanh writes x = 2/(1 + e^−2y) − 1 with y = x, clamped. NaN stays NaN.
 func writeTanh(a *asm) {
-	a.activation("Tanh", "", func() func(vec) {
+	a.writeActivation("Tanh", "", func() func(vec) {
 		y, z, zero, tmp := a.newVec(), a.newVec(), a.newVec(), a.newVecs(4)
 		a.setZero(zero)
 		limit := a.float32Constant("limit", -plain.ExpMin)
@@ -129,7 +129,7 @@ func writeTanh(a *asm) {
 
 // writeReLU writes x = max(0, x), with x as the second operand so that NaN stays. Adding 0 turns −0 into 0.
 func writeReLU(a *asm) {
-	a.activation("ReLU", "", func() func(vec) {
+	a.writeActivation("ReLU", "", func() func(vec) {
 		zero := a.newVec()
 		a.setZero(zero)
 		return func(v vec) {
@@ -141,7 +141,7 @@ func writeReLU(a *asm) {
 
 // writeGate writes the product of each row's first n values and the n values after them.
 func writeGate(a *asm) {
-	a.function("Gate", "x []float32, stride, m, n int")
+	a.beginFunction("Gate", "x []float32, stride, m, n int")
 	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	p, q, count, bytes := a.newReg(), a.newReg(), a.newReg(), a.newReg()
 	a.moveReg(n, bytes)
@@ -152,7 +152,7 @@ func writeGate(a *asm) {
 		a.moveReg(x, p)
 		a.moveReg(x, q)
 		a.addReg(q, bytes)
-		a.stream("gate", n, count, func(_, disp int) {
+		a.emitStream("gate", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			a.load(w, q, disp)
 			a.vmul(v, v, w)

@@ -7,7 +7,7 @@ import "fmt"
 // of four bytes of k are the rows of a tile.
 const (
 	amxRows  = 16
-	amxFrame = 4*1024 + 64 // sums, aligned
+	amxFrame = 4*1024 + 64 // four tiles of sums, and 63 bytes to align them
 )
 
 // emitBytes emits an instruction that Go's assembler does not support.
@@ -28,7 +28,7 @@ func (a *asm) tileMove(name string, prefix byte, tile, disp int, base, index str
 	b := amxBase[base]
 	first := byte(0xe2)
 	if b >= 8 {
-		first = 0xc2
+		first = 0xc2 // the bit that extends the base register is inverted
 	}
 	a.emitBytes(fmt.Sprintf("%s T%d, %d(%s)(%s*1)", name, tile, disp, base, index),
 		0xc4, first, prefix, 0x4b, 0x84|byte(tile)<<3, amxIndex[index]<<3|b&7,
@@ -39,8 +39,9 @@ func (a *asm) tileLoad(tile, disp int, base, index string) {
 	a.tileMove("TILELOADD", 0x7b, tile, disp, base, index)
 }
 
-// amxProducts writes byteTiles, and the table of the shapes of tiles.
-func amxProducts(a *asm) {
+// writeAMXProducts writes byteTiles, and the table of the shapes of tiles.
+func writeAMXProducts(a *asm) {
+	// 184 bytes: six slices of 24, and five numbers of 8.
 	fmt.Fprintf(&a.out, "\n// func byteTiles(%s)\nTEXT ·byteTiles(SB), 0, $%d-184\n", byteParameters, amxFrame)
 	a.emitLine("NO_LOCAL_POINTERS")
 	a.emitLine("LEAQ config<>(SB), AX")

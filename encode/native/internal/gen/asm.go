@@ -66,8 +66,8 @@ func (a *asm) newLabel(name string) string {
 	return fmt.Sprintf("%s%d", name, a.labels)
 }
 
-// function begins a function with the parameters of its Go declaration.
-func (a *asm) function(name, parameters string) {
+// beginFunction begins a function with the parameters of its Go declaration.
+func (a *asm) beginFunction(name, parameters string) {
 	a.params, a.used, a.labels = map[string]int{}, 0, 0
 	list := strings.Split(parameters, ", ")
 	offset := 0
@@ -154,11 +154,11 @@ func (a *asm) loadArgTo(name string, r reg) {
 	if !ok {
 		panic("no parameter " + name)
 	}
-	a.either("MOVD %s+%d(FP), %s", "MOVQ %s+%d(FP), %s", name, offset, r)
+	a.emitEither("MOVD %s+%d(FP), %s", "MOVQ %s+%d(FP), %s", name, offset, r)
 }
 
-// either emits an instruction that has the same operands on arm64 and on x86.
-func (a *asm) either(arm, x86 string, args ...any) {
+// emitEither emits an instruction that has the same operands on arm64 and on x86.
+func (a *asm) emitEither(arm, x86 string, args ...any) {
 	if a.isARM64() {
 		a.emitLine(arm, args...)
 	} else {
@@ -167,22 +167,22 @@ func (a *asm) either(arm, x86 string, args ...any) {
 }
 
 // add emits r += n.
-func (a *asm) add(r reg, n int) { a.either("ADD $%d, %s", "ADDQ $%d, %s", n, r) }
+func (a *asm) add(r reg, n int) { a.emitEither("ADD $%d, %s", "ADDQ $%d, %s", n, r) }
 
 // addReg emits r += s.
-func (a *asm) addReg(r, s reg) { a.either("ADD %s, %s", "ADDQ %s, %s", s, r) }
+func (a *asm) addReg(r, s reg) { a.emitEither("ADD %s, %s", "ADDQ %s, %s", s, r) }
 
 // shiftReg emits a shift of r to the left, or to the right if left is negative.
 func (a *asm) shiftReg(r reg, left int) {
 	if left >= 0 {
-		a.either("LSL $%d, %s", "SHLQ $%d, %s", left, r)
+		a.emitEither("LSL $%d, %s", "SHLQ $%d, %s", left, r)
 	} else {
-		a.either("LSR $%d, %s", "SHRQ $%d, %s", -left, r)
+		a.emitEither("LSR $%d, %s", "SHRQ $%d, %s", -left, r)
 	}
 }
 
 // moveReg emits dst = src.
-func (a *asm) moveReg(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
+func (a *asm) moveReg(src, dst reg) { a.emitEither("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
 
 // emitLoop emits a loop that runs body count times, at least once, and leaves count 0.
 func (a *asm) emitLoop(name string, count reg, body func()) {
@@ -194,8 +194,8 @@ func (a *asm) emitLoop(name string, count reg, body func()) {
 
 // countDown emits a decrement of count, and a jump to label unless it is 0.
 func (a *asm) countDown(count reg, label string) {
-	a.either("SUBS $1, %s", "DECQ %s", count)
-	a.either("BNE %s", "JNZ %s", label)
+	a.emitEither("SUBS $1, %s", "DECQ %s", count)
+	a.emitEither("BNE %s", "JNZ %s", label)
 }
 
 // jumpZero emits a jump to label if a register is 0.
@@ -209,7 +209,7 @@ func (a *asm) jumpZero(r reg, label string) {
 }
 
 // emitJump emits a jump to label.
-func (a *asm) emitJump(label string) { a.either("B %s", "JMP %s", label) }
+func (a *asm) emitJump(label string) { a.emitEither("B %s", "JMP %s", label) }
 
 // constant returns a constant that functions of the file may use as an operand.
 func (a *asm) constant(name string, bits uint32) *constant {

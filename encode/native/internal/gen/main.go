@@ -29,10 +29,10 @@ func Files() map[string][]byte {
 	files := map[string][]byte{}
 	for _, set := range []isa{avx512, avx2, neon} {
 		for name, functions := range map[string][]func(*asm){
-			"products":    {products, byteProducts},
-			"rows":        {softmax, rotate},
+			"products":    {writeProducts, writeByteProducts},
+			"rows":        {writeSoftmax, writeRotate},
 			"activations": {writeGELU, writeSwish, writeTanh, writeReLU, writeGate},
-			"norm":        {norm, addNorm, writeRMS, addRMS, quantize},
+			"norm":        {writeNorm, writeAddNorm, writeRMS, writeAddRMS, writeQuantize},
 		} {
 			a := &asm{isa: set}
 			for _, f := range functions {
@@ -42,7 +42,7 @@ func Files() map[string][]byte {
 		}
 	}
 	a := &asm{isa: avx512}
-	amxProducts(a)
+	writeAMXProducts(a)
 	files["amx/products_amd64.s"] = a.file("funcdata.h")
 	return files
 }

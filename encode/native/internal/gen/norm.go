@@ -2,23 +2,30 @@ package main
 
 import "github.com/plaid-ir/plaid/encode/native/internal/plain"
 
-func norm(a *asm)     { normRows(a, "Norm", false, true) }
-func addNorm(a *asm)  { normRows(a, "AddNorm", true, true) }
-func writeRMS(a *asm) { normRows(a, "RMS", false, false) }
-func addRMS(a *asm)   { normRows(a, "AddRMS", true, false) }
+func writeNorm(a *asm)    { a.writeNormForm(normForm{name: "Norm", center: true}) }
+func writeAddNorm(a *asm) { a.writeNormForm(normForm{name: "AddNorm", add: true, center: true}) }
+func writeRMS(a *asm)     { a.writeNormForm(normForm{name: "RMS"}) }
+func writeAddRMS(a *asm)  { a.writeNormForm(normForm{name: "AddRMS", add: true}) }
 
-// normRows writes a norm: of the sum x + r if add, and of the differences from the mean if center.
-func normRows(a *asm, name string, add, center bool) {
+// normForm is a function of package plain: a norm of the sum x + r if add, and of the differences from the
+// mean if center.
+type normForm struct {
+	name        string
+	add, center bool
+}
+
+// writeNormForm writes a norm.
+func (a *asm) writeNormForm(form normForm) {
 	rows := "dst, x"
-	if add {
+	if form.add {
 		rows += ", r"
 	}
-	a.function(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
+	a.beginFunction(form.name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
 	dst, x := a.loadArg("dst_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	var r reg
-	if add {
+	if form.add {
 		r = a.loadArg("r_base")
 	}
 	p, q, count, g, b := a.newReg(), a.newReg(), a.newReg(), a.newReg(), a.newReg()
@@ -36,34 +43,34 @@ func normRows(a *asm, name string, add, center bool) {
 	a.emitRows(m, func() {
 		zero()
 		a.moveReg(x, p)
-		if add {
+		if form.add {
 			a.moveReg(r, q)
 		}
-		a.blocks("sum", n, count, func() {
+		a.emitBlocks("sum", n, count, func() {
 			a.visitVectors(func(i, disp int) {
 				a.load(v, p, disp)
-				if add {
+				if form.add {
 					a.load(w, q, disp)
 					a.vadd(v, v, w)
 					a.store(v, p, disp)
 				}
-				if center {
+				if form.center {
 					a.vadd(acc[i], acc[i], v)
 				} else {
 					a.fma(acc[i], v, v)
 				}
 			})
 			a.add(p, block)
-			if add {
+			if form.add {
 				a.add(q, block)
 			}
 		})
 		a.sumLanes(acc, v)
-		if center {
+		if form.center {
 			a.vmul(mean, acc[0], inverse)
 			zero()
 			a.moveReg(x, p)
-			a.stream("square", n, count, func(i, disp int) {
+			a.emitStream("square", n, count, func(i, disp int) {
 				a.load(v, p, disp)
 				a.vsub(v, v, mean)
 				a.fma(acc[i], v, v)
@@ -79,9 +86,9 @@ func normRows(a *asm, name string, add, center bool) {
 		a.moveReg(dst, q)
 		a.loadArgTo("gamma_base", g)
 		a.loadArgTo("beta_base", b)
-		a.stream("scale", n, count, func(_, disp int) {
+		a.emitStream("scale", n, count, func(_, disp int) {
 			a.load(v, p, disp)
-			if center {
+			if form.center {
 				a.vsub(v, v, mean)
 			}
 			a.vmul(v, v, t)
@@ -91,7 +98,7 @@ func normRows(a *asm, name string, add, center bool) {
 		}, p, g, b, q)
 		a.addReg(x, stride)
 		a.addReg(dst, stride)
-		if add {
+		if form.add {
 			a.addReg(r, stride)
 		}
 	})
@@ -103,9 +110,9 @@ func (a *asm) loadFMA(d, x vec, r reg, disp int, tmp vec) {
 	a.fma(d, x, tmp)
 }
 
-// quantize writes plain.Quantize.
-func quantize(a *asm) {
-	a.function("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
+// writeQuantize writes plain.Quantize.
+func writeQuantize(a *asm) {
+	a.beginFunction("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
 	dst, dstStride := a.loadArg("dst_base"), a.loadArg("dstStride")
 	scales, x := a.loadArg("scales_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
@@ -122,7 +129,7 @@ func quantize(a *asm) {
 			a.copy(s, least)
 		}
 		a.moveReg(x, p)
-		a.stream("max", n, count, func(i, disp int) {
+		a.emitStream("max", n, count, func(i, disp int) {
 			a.load(v[0], p, disp)
 			a.andMask(v[0], v[0], abs)
 			a.vmax(acc[i], acc[i], v[0])
@@ -139,7 +146,7 @@ func quantize(a *asm) {
 		a.vdiv(s, v[0], s)
 		a.moveReg(x, p)
 		a.moveReg(dst, q)
-		a.blocks("round", n, count, func() {
+		a.emitBlocks("round", n, count, func() {
 			a.visitVectors(func(i, disp int) {
 				t := v[i]
 				a.copy(t, magic)

@@ -5,12 +5,12 @@ import "fmt"
 // tileRows is the number that the caller's m is a multiple of.
 const tileRows = 8
 
-// products writes the products of float32. The sums of a tile of rows and a panel stay in registers
+// writeProducts writes the products of float32. The sums of a tile of rows and a panel stay in registers
 // during the loop over k. On x86, a tile has 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, and
 // each value of a is spread over a register. On arm64, it has 8 rows and two vectors, and
 // instructions multiply with a lane.
-func products(a *asm) {
-	a.function("Products", "c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int")
+func writeProducts(a *asm) {
+	a.beginFunction("Products", "c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int")
 	a.emitTiles(a.vectors, false)
 }
 
@@ -18,8 +18,8 @@ func products(a *asm) {
 const byteParameters = "c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, " +
 	"b []int8, starts []int32, columns []float32, vectors int"
 
-func byteProducts(a *asm) {
-	a.function("ByteProducts", byteParameters)
+func writeByteProducts(a *asm) {
+	a.beginFunction("ByteProducts", byteParameters)
 	a.emitTiles(a.byteVectors, true)
 }
 
@@ -56,12 +56,12 @@ func (a *asm) emitTiles(maxVectors int, bytes bool) {
 		shift = -4
 	}
 	t.b, t.count = a.newReg(), a.newReg()
-	a.shiftReg(t.m, map[int]int{8: -3, 4: -2}[t.rows])
+	a.shiftReg(t.m, map[int]int{8: -3, 4: -2}[t.rows]) // m / rows, the number of tiles
 	a.jumpZero(t.m, "return")
 	a.loadArgTo("vectors", t.count)
 	for v := maxVectors; v > 1; v-- {
-		a.either("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
-		a.either("BEQ vectors%d", "JEQ vectors%d", v)
+		a.emitEither("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
+		a.emitEither("BEQ vectors%d", "JEQ vectors%d", v)
 	}
 	free := a.free
 	for v := 1; v <= maxVectors; v++ {

@@ -32,16 +32,16 @@ func (a *asm) strideArg(name string) reg {
 	return r
 }
 
-// blocks emits a loop that runs body for each of the n blocks of a row, and leaves count 0.
-func (a *asm) blocks(name string, n, count reg, body func()) {
+// emitBlocks emits a loop that runs body for each of the n blocks of a row, and leaves count 0.
+func (a *asm) emitBlocks(name string, n, count reg, body func()) {
 	a.moveReg(n, count)
 	a.emitLoop(name, count, body)
 }
 
-// stream emits a loop that runs body for each vector of a row of n blocks, with its offset in the block.
+// emitStream emits a loop that runs body for each vector of a row of n blocks, with its offset in the block.
 // pointers advance with the blocks. It leaves count 0.
-func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
-	a.blocks(name, n, count, func() {
+func (a *asm) emitStream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
+	a.emitBlocks(name, n, count, func() {
 		a.visitVectors(body)
 		for _, p := range pointers {
 			a.add(p, block)
@@ -91,9 +91,9 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 	return p
 }
 
-// softmax writes plain.Softmax.
-func softmax(a *asm) {
-	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
+// writeSoftmax writes plain.Softmax.
+func writeSoftmax(a *asm) {
+	a.beginFunction("Softmax", "x []float32, stride, m, n int, scale float32")
 	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	p, count := a.newReg(), a.newReg()
@@ -107,7 +107,7 @@ func softmax(a *asm) {
 			a.copy(s, least)
 		}
 		a.moveReg(x, p)
-		a.stream("max", n, count, func(i, disp int) {
+		a.emitStream("max", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vmax(acc[i], acc[i], v)
 		}, p)
@@ -117,7 +117,7 @@ func softmax(a *asm) {
 			a.setZero(s)
 		}
 		a.moveReg(x, p)
-		a.stream("exp", n, count, func(i, disp int) {
+		a.emitStream("exp", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vsub(v, v, top)
 			a.vmul(v, v, scale)
@@ -129,7 +129,7 @@ func softmax(a *asm) {
 		a.copy(v, e.one)
 		a.vdiv(top, v, acc[0])
 		a.moveReg(x, p)
-		a.stream("divide", n, count, func(_, disp int) {
+		a.emitStream("divide", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			a.vmul(v, v, top)
 			a.store(v, p, disp)
@@ -138,9 +138,9 @@ func softmax(a *asm) {
 	})
 }
 
-// rotate writes plain.Rotate.
-func rotate(a *asm) {
-	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
+// writeRotate writes plain.Rotate.
+func writeRotate(a *asm) {
+	a.beginFunction("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
 	x, stride, m := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m")
 	heads, half := a.loadArg("heads"), a.strideArg("half")
 	cos, sin := a.loadArg("cos_base"), a.loadArg("sin_base")

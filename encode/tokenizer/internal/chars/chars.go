@@ -178,7 +178,7 @@ func load() {
 			flat[r] |= Info(Lowers)
 		}
 	}
-	flat[0x130] |= Info(Lowers)
+	flat[0x130] |= Info(Lowers) // becomes two characters, which the differences cannot say; see Lower
 	for r := rune(hangulFirst); r < hangulFirst+hangulCount; r++ {
 		c := HangulLVT
 		if (r-hangulFirst)%hangulTs == 0 {

@@ -121,11 +121,11 @@ func Order(items []Item) {
 			sorted = sorted && items[j-1].Class <= items[j].Class
 		}
 		if !sorted {
-			run, places := items[i:j], make([]Item, j-i)
-			copy(places, run)
+			run, sources := items[i:j], make([]Item, j-i)
+			copy(sources, run)
 			slices.SortStableFunc(run, func(a, b Item) int { return int(a.Class) - int(b.Class) })
 			for k := range run {
-				run[k].Start, run[k].End = places[k].Start, places[k].End
+				run[k].Start, run[k].End = sources[k].Start, sources[k].End
 			}
 		}
 		i = j

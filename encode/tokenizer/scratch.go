@@ -73,8 +73,8 @@ func (b *buffer) sourceOf(i, j int) span {
 	return p
 }
 
-// work is the memory of one call, for reuse by later calls.
-type work struct {
+// scratch is the memory of one call, for reuse by later calls.
+type scratch struct {
 	track bool
 	ids   []int32
 	spans []span // of each id, if track: in the input, or in the word while it is encoded
@@ -99,12 +99,12 @@ type work struct {
 // maxPooledBytes is the size in bytes of the largest buffers that are kept after a call.
 const maxPooledBytes = 1 << 20
 
-func (w *work) reset(track bool) {
+func (w *scratch) reset(track bool) {
 	w.ids, w.spans, w.track = w.ids[:0], w.spans[:0], track
 }
 
 // rewrite returns the buffer of a pair that is not current, emptied, to write the next text.
-func (w *work) rewrite(pair *[2]buffer) *buffer {
+func (w *scratch) rewrite(pair *[2]buffer) *buffer {
 	b := &pair[0]
 	if w.cur == b {
 		b = &pair[1]
@@ -115,7 +115,7 @@ func (w *work) rewrite(pair *[2]buffer) *buffer {
 }
 
 // appendToken appends a token with its span in the input, or in the word that is encoded.
-func (w *work) appendToken(id int32, at span) {
+func (w *scratch) appendToken(id int32, at span) {
 	w.ids = append(w.ids, id)
 	if w.track {
 		w.spans = append(w.spans, at)
@@ -123,12 +123,12 @@ func (w *work) appendToken(id int32, at span) {
 }
 
 // appendWordToken appends a token of the bytes from from to to of the word.
-func (w *work) appendWordToken(id int32, from, to int) {
+func (w *scratch) appendWordToken(id int32, from, to int) {
 	w.appendToken(id, span{int32(from), int32(to)})
 }
 
 // truncate removes the tokens from n on.
-func (w *work) truncate(n int) {
+func (w *scratch) truncate(n int) {
 	w.spans = w.spans[:len(w.spans)-min(len(w.spans), len(w.ids)-n)]
 	w.ids = w.ids[:n]
 }
