@@ -175,7 +175,7 @@ int plaid_head(const plaid_head_call *call, plaid_error *error);
 
 /*
  * The bytes of workspace that a call needs at least: of its shapes, and of whether its data are aligned to 16 bytes
- * (others may need more), not of what its pointers point to; 0 on the processor. On a GPU the call has all arrays that
+ * (others may need more), not of what its pointers point to. It is 0 on the processor. On a GPU the call has all arrays that
  * it will be made with.
  */
 int plaid_score_workspace(const plaid_score_call *call, int64_t *bytes, plaid_error *error);

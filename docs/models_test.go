@@ -30,15 +30,15 @@ var published = map[string]string{"BERT": "all-MiniLM-L6-v2", "MPNet": "all-mpne
 type kind struct {
 	name                     string
 	classes, layouts, models []string
-	found                    modeltest.Found // the largest of theirs
+	found                    modeltest.ModelErrors // the largest of theirs
 }
 
 // TestModels: the table of models in encoder.md has the published models that plaid lists, then the
 // families, with the figures that tests of the encoder recorded. -update writes it.
 func TestModels(t *testing.T) {
 	const root, cure = "../encode/testdata/golden", "go test ./%s -run 'Golden|Nano' -update"
-	recorded := modeltest.ReadFound(t, root)
-	found := func(name string) modeltest.Found {
+	recorded := modeltest.ReadModelErrors(t, root)
+	found := func(name string) modeltest.ModelErrors {
 		f := recorded[name]
 		require.NotNil(t, f, "%s is not recorded: "+cure, name, "encode")
 		require.NotZero(t, f.Device, "%s is not recorded: "+cure, name, "kernels/cuda/internal/encoder")
@@ -47,11 +47,11 @@ func TestModels(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| model, or class | form; package of the folder | run with | processor | card |\n")
 	b.WriteString("| --- | --- | --- | --- | --- |\n")
-	row := func(name, form, by string, f modeltest.Found) {
+	row := func(name, form, by string, f modeltest.ModelErrors) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, form, by, short(f.Processor), short(f.Device))
 	}
 	for _, m := range modeldir.KnownModels() {
-		by, f := "its weights", modeltest.Found{}
+		by, f := "its weights", modeltest.ModelErrors{}
 		switch m.CheckedBy {
 		case modeldir.ByWeights:
 			f = found(path.Base(m.Name))
@@ -83,7 +83,7 @@ func TestModels(t *testing.T) {
 }
 
 // kindsOf are the families of the goldens.
-func kindsOf(t *testing.T, root string, found func(name string) modeltest.Found) (kinds []*kind) {
+func kindsOf(t *testing.T, root string, found func(name string) modeltest.ModelErrors) (kinds []*kind) {
 	t.Helper()
 	add := func(to *[]string, s string) {
 		if !slices.Contains(*to, s) {

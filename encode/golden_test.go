@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 				worst = max(worst, difference(t, want, v))
 			}
 			require.LessOrEqual(t, worst, 2e-6)
-			modeltest.Record(t, goldens, g.Name, func(f *modeltest.Found) *float64 { return &f.Processor }, worst)
+			modeltest.Record(t, goldens, g.Name, func(f *modeltest.ModelErrors) *float64 { return &f.Processor }, worst)
 			for _, tier := range native.Tiers() {
 				require.Equal(t, got, vectorsOf(t, open(t, dir, &Options{Tier: tier}), queries, documents), tier)
 			}
@@ -208,7 +208,7 @@ func TestNano(t *testing.T) {
 			worst = max(worst, d)
 		}
 	}
-	modeltest.Record(t, goldens, "colbert-nano", func(f *modeltest.Found) *float64 { return &f.Processor }, worst)
+	modeltest.Record(t, goldens, "colbert-nano", func(f *modeltest.ModelErrors) *float64 { return &f.Processor }, worst)
 }
 
 func TestTokenize(t *testing.T) {

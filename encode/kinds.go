@@ -22,7 +22,7 @@ type Kind struct {
 	// Unit is the best unit for passages of its texts.
 	Unit Unit
 	// Written reports whether the text is the file as it is, so that its lines are those of the file.
-	Written bool
+	Verbatim bool
 	// read converts the content to title and text. nil means that the content is the text.
 	read func(string) (title, text string, err error)
 }

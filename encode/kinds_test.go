@@ -63,7 +63,7 @@ func TestKindOf(t *testing.T) {
 		k, ok := KindByName(name)
 		require.True(t, ok, name)
 		require.Equal(t, unit, k.Unit, name)
-		require.Equal(t, !strings.Contains(name, "htm"), k.Written, name)
+		require.Equal(t, !strings.Contains(name, "htm"), k.Verbatim, name)
 	}
 	for _, name := range []string{"a.pdf", "a.json", "a.gz", "noending", ""} {
 		_, ok := KindByName(name)

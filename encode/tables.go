@@ -161,7 +161,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 		if len(line) == 0 && len(c.names) != 1 { // in a table of one column it is an empty text
 			return true, nil
 		}
-		cells = files.Cells(cells[:0], line)
+		cells = files.SplitCells(cells[:0], line)
 		row = row[:0]
 		for _, cell := range cells {
 			row = append(row, string(cell))

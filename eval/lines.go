@@ -181,7 +181,7 @@ func (t *table) split(line []byte, tabs bool) int {
 		t.cols = slices.AppendSeq(t.cols, bytes.FieldsFuncSeq(line, isBlank))
 		return len(t.cols)
 	}
-	t.cols = files.Cells(t.cols, line)
+	t.cols = files.SplitCells(t.cols, line)
 	for i, cell := range t.cols {
 		t.cols[i] = bytes.TrimFunc(cell, isBlank)
 	}

@@ -452,7 +452,7 @@ func (s *soak) finish(ctx context.Context, path string) {
 	require.NoError(t, err)
 	in, err := s.ix.Info(ctx)
 	require.NoError(t, err)
-	require.Equal(t, 1, in.Pages.Views, "a view is left open")
+	require.Equal(t, 1, in.Pages.Snapshots, "a view is left open")
 	require.NoError(t, s.ix.Close())
 	added, deleted := int64(0), int64(0)
 	for _, w := range s.writers {

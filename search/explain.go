@@ -234,8 +234,8 @@ func (t *trace) leaveAt(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
 
-// isIn reports whether the traced document is in a group of shards. A nil trace has none.
-func (t *trace) isIn(g shardGroup) bool {
+// isInGroup reports whether the traced document is in a group of shards. A nil trace has none.
+func (t *trace) isInGroup(g shardGroup) bool {
 	return t != nil && t.shard.index >= g[0].index && t.shard.index <= g[len(g)-1].index
 }
 
@@ -245,7 +245,7 @@ func (t *trace) recordFilter(allowed *allowedDocs) {
 	switch live, _ := t.shard.snap.LiveSet(); {
 	case !hasBit(live, t.ordinal):
 		t.stage = StageEmpty
-	case allowed.shards[t.shard.index].has(t.ordinal):
+	case allowed.shards[t.shard.index].contains(t.ordinal):
 		t.stage = StageProbe
 	}
 }

@@ -192,7 +192,7 @@ func (s *selection) intersect(t *selection, snap *index.Snapshot) *selection {
 	common := &selection{}
 	if s.set == nil {
 		for _, d := range s.list {
-			if t.has(d) {
+			if t.contains(d) {
 				common.list = append(common.list, d)
 			}
 		}
@@ -359,7 +359,7 @@ func (s *selection) bitset(dst []uint64, words int) []uint64 {
 	return dst
 }
 
-func (s *selection) has(d uint32) bool {
+func (s *selection) contains(d uint32) bool {
 	if s.set != nil {
 		return hasBit(s.set, d)
 	}

@@ -267,7 +267,7 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 		live, _ := sh.snap.LiveSet()
 		for it := members[i].Iterator(); it.HasNext(); {
 			ordinal := it.Next()
-			if !hasBit(live, ordinal) || !allowed.shards[i].has(ordinal) {
+			if !hasBit(live, ordinal) || !allowed.shards[i].contains(ordinal) {
 				continue
 			}
 			id, _ := sh.snap.PassageOf(ordinal)

@@ -111,7 +111,7 @@ func TestGroupMembers(t *testing.T) {
 	require.Equal(t, []uint32{0, 3}, few.passages)
 	rest := (&selection{set: live, count: count}).without(roaring.BitmapOf(0, 7, 1<<20))
 	require.Equal(t, count-2, rest.count)
-	require.False(t, rest.has(7))
+	require.False(t, rest.contains(7))
 }
 
 // RankGroups gives each document once, and reads the hits that are returned alone.

@@ -162,7 +162,7 @@ func (r *run) bestDocuments(vectors, weights []float32, allowed *allowedDocs, tr
 		if r.group = c.groupFrom(first); allowed.countIn(r.group) == 0 {
 			continue
 		}
-		if r.trace = nil; tr.isIn(r.group) {
+		if r.trace = nil; tr.isInGroup(r.group) {
 			r.trace = tr
 		}
 		best, err := r.search(vectors, weights, allowed)

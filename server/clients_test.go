@@ -44,7 +44,7 @@ func damaged(t *testing.T) *service {
 	dir := t.TempDir()
 	st, err := store.Open(context.Background(), dir, nil)
 	require.NoError(t, err)
-	c, err := st.Declare(context.Background(), "damaged", collection.Config{})
+	c, err := st.Create(context.Background(), "damaged", collection.Config{})
 	require.NoError(t, err)
 	_, err = c.Update(context.Background(), []collection.DocumentInput{{Vectors: flat("a b"), Dim: wordDim}}, collection.UpdateOptions{})
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func startCompany(t *testing.T) *company {
 		h.ok(t, 200, "POST", "/indices", object{"name": name}, nil)
 		h.ok(t, 202, "POST", "/indices/"+name+"/update_with_encoding", object{"documents": list{"cats sleep", "dogs bark"}, "metadata": list{object{"n": 1}, object{"n": 2}}}, nil)
 	}
-	c, err := st.Declare(context.Background(), "large", collection.Config{})
+	c, err := st.Create(context.Background(), "large", collection.Config{})
 	require.NoError(t, err)
 	var docs []collection.DocumentInput
 	for i := range 32 {

@@ -106,7 +106,7 @@ func TestMemoryOfGroupsByText(t *testing.T) {
 	}
 	st := openStore(t, nil)
 	s := startAt(t, st, words{}, nil)
-	c, err := st.Declare(t.Context(), "pets", collection.Config{})
+	c, err := st.Create(t.Context(), "pets", collection.Config{})
 	require.NoError(t, err)
 	docs := make([]collection.DocumentInput, 2000)
 	for i := range docs {

@@ -141,7 +141,7 @@ func longService(t *testing.T, o *server.Options) *server.Server {
 	st := openStore(t, nil)
 	s, err := server.New(st.Catalog(), realEncoder(t), o)
 	require.NoError(t, err)
-	c, err := st.Declare(context.Background(), "a", collection.Config{})
+	c, err := st.Create(context.Background(), "a", collection.Config{})
 	require.NoError(t, err)
 	var docs []collection.DocumentInput
 	for i := range 5000 {

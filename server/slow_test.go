@@ -97,7 +97,7 @@ func fromHere(method, path string) *http.Request {
 // storeLarge stores documents the metadata of which is of so many bytes in all.
 func storeLarge(t *testing.T, st *store.Store, megabytes int) {
 	t.Helper()
-	c, err := st.Declare(context.Background(), "large", collection.Config{})
+	c, err := st.Create(context.Background(), "large", collection.Config{})
 	require.NoError(t, err)
 	var docs []collection.DocumentInput
 	for i := range 2 * megabytes {

@@ -120,7 +120,7 @@ type Pages struct {
 	// process knows them; others count them as free.
 	Pending int `json:"pending_pages"`
 	// Views is the number of snapshots that this process has open, this one included.
-	Views int `json:"open_views"`
+	Snapshots int `json:"open_views"`
 }
 
 // Pages returns the size of the file, and the number of pages that are not in use.
@@ -136,11 +136,11 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 	}
 	stats := v.handle.db.Stats()
 	p = Pages{
-		Size:    size,
-		Page:    v.handle.pageSize,
-		Free:    stats.FreePageN,
-		Pending: stats.PendingPageN,
-		Views:   stats.OpenTxN,
+		Size:      size,
+		Page:      v.handle.pageSize,
+		Free:      stats.FreePageN,
+		Pending:   stats.PendingPageN,
+		Snapshots: stats.OpenTxN,
 	}
 	if p.Free == 0 && p.Pending == 0 { // bbolt counts free pages only when it writes
 		m, err := readTxMeta(v.tx)

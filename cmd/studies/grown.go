@@ -118,7 +118,7 @@ func (o *grownOptions) growCollection(
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
-	c, err := s.Declare(ctx, "grown", collection.Config{Nbits: o.nbits})
+	c, err := s.Create(ctx, "grown", collection.Config{Nbits: o.nbits})
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (in *loadInput) fillCollection(ctx context.Context, s *store.Store) (*store
 		}
 		return c, err
 	}
-	c, err := s.Declare(ctx, loadName, collection.Config{})
+	c, err := s.Create(ctx, loadName, collection.Config{})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 		}
 	}
 	for name, body := range map[string][]byte{"gone": nil, "damaged": []byte("{")} {
-		want[name] = fill(t, c.Node("n0").Declared(t, name, collection.Config{}), "d", 20)
+		want[name] = fill(t, c.Node("n0").MustCreate(t, name, collection.Config{}), "d", 20)
 		for _, m := range c.Objects("maps/"+name+"/", "") {
 			var err error
 			kept[m], _, err = objects.Read(t.Context(), c.Store, m, 1<<20)
@@ -92,7 +92,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 func TestLogIsCutWhileANodeIsAway(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	ix := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	want := fill(t, ix, "a", 5)
 	awaitIDs(t, c, c.Node("n2"), "wiki", slices.Clone(want))
 	c.Kill("n2")
@@ -111,7 +111,7 @@ func TestLogIsCutWhileANodeIsAway(t *testing.T) {
 func TestHintsLost(t *testing.T) {
 	t.Parallel()
 	c := three(t, 1, 3)
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	ix := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	want := fill(t, ix, "a", 3)
 	for _, name := range []string{"n1", "n2"} {
 		awaitIDs(t, c, c.Node(name), "wiki", slices.Clone(want))
@@ -138,7 +138,7 @@ func TestSearchesGoOn(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t,
 		clustertest.Options{Change: shards(3, 2, func(c *cluster.Config) { c.Deadline = clustertest.Patience })})
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	ix := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	want := fill(t, ix, "d", 30)
 	for _, n := range c.Nodes() {
 		awaitIDs(t, c, n, "wiki", want)
@@ -204,8 +204,8 @@ func TestRemovedIsCollected(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(2, 2, hasty)})
 	n := c.Node("n0")
-	want := fill(t, n.Declared(t, "stays", collection.Config{}), "d", 10)
-	fill(t, n.Declared(t, "goes", collection.Config{}), "d", 10)
+	want := fill(t, n.MustCreate(t, "stays", collection.Config{}), "d", 10)
+	fill(t, n.MustCreate(t, "goes", collection.Config{}), "d", 10)
 	stays := c.Objects("data/stays", "")
 	existed, err := n.Remove(t.Context(), "goes")
 	require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestRemovedIsCollected(t *testing.T) {
 func TestForkIsAnError(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Nodes: 1, Change: shards(1, 1)})
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	ix := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	for i := range 6 {
 		fill(t, ix, fmt.Sprint("d", i), 1)
 	}
@@ -249,7 +249,7 @@ func TestForkIsAnError(t *testing.T) {
 func TestChangesGoOn(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, func(c *cluster.Config) { c.Beat = time.Second })})
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	ix := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	want := fill(t, ix, "a", 3)
 	for _, name := range []string{"n1", "n2", "n0"} {
 		front := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
@@ -274,7 +274,7 @@ func TestPartialAnswers(t *testing.T) {
 		c.Partial = c.Name == "n0"
 		c.Deadline = time.Second
 	})})
-	awaitIDs(t, c, c.Node("n2"), "wiki", fill(t, c.Node("n0").Declared(t, "wiki", collection.Config{}), "d", 60))
+	awaitIDs(t, c, c.Node("n2"), "wiki", fill(t, c.Node("n0").MustCreate(t, "wiki", collection.Config{}), "d", 60))
 	look := func(name string) (r search.Result, err error) {
 		v, err := c.Get(c.Node(name), "wiki").Snapshot(t.Context())
 		require.NoError(t, err)

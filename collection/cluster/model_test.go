@@ -394,8 +394,8 @@ func TestModel(t *testing.T) {
 	m := &model{T: t, c: c, p: newPicture(), ctx: ctx, tally: tally{faults: map[string]int{}}}
 	most := uint64(ringMost)
 	first := c.Node("n0")
-	first.Declared(t, "main", collection.Config{Nbits: 4})
-	first.Declared(t, "ring", collection.Config{MaxDocuments: &most})
+	first.MustCreate(t, "main", collection.Config{Nbits: 4})
+	first.MustCreate(t, "ring", collection.Config{MaxDocuments: &most})
 	for _, n := range c.Nodes() {
 		c.Get(n, "main")
 		c.Get(n, "ring")

@@ -148,7 +148,7 @@ func TestEveryRouteIsSupported(t *testing.T) {
 func TestDeleteBesideReplace(t *testing.T) {
 	t.Parallel()
 	c := three(t, 2, 2)
-	wiki := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	wiki := c.Node("n0").MustCreate(t, "wiki", collection.Config{})
 	number := update(t, wiki, document("x", "a b", "")).Numbers[0]
 	other := c.Get(c.Node("n2"), "wiki")
 	for range effort.Cases(10, 100) {
@@ -259,7 +259,7 @@ func TestBackupWhileWritten(t *testing.T) {
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, small)})
-	grown := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
+	grown := c.Node("n0").MustCreate(t, "grown", collection.Config{Nbits: 2})
 	numbers := map[string]uint64{}
 	n := 0
 	add := func(most int) {

@@ -39,7 +39,7 @@ func TestSoak(t *testing.T) {
 		clustertest.Options{Nodes: 4, Seed: *seed, Change: shards(3, 2, small, func(c *cluster.Config) {
 			c.Grace, c.CheckpointBytes = 10*time.Second, 64*64<<10
 		})})
-	c.Node("n0").Declared(t, "wiki", collection.Config{Nbits: 4})
+	c.Node("n0").MustCreate(t, "wiki", collection.Config{Nbits: 4})
 	var random sync.Mutex
 	r := rand.New(rand.NewPCG(*seed, 9))
 	draw := func(n int) int {

@@ -46,7 +46,7 @@ func (s catalog) Get(name string) (collection.Collection, error) {
 
 // Create implements [collection.Catalog].
 func (s catalog) Create(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
-	return toCatalogMember(s.Store.Declare(ctx, name, c))
+	return toCatalogMember(s.Store.Create(ctx, name, c))
 }
 
 // catalogMember adapts a Collection to [collection.Collection].

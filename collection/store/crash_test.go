@@ -78,7 +78,7 @@ func crashChild(dir string) error {
 	}
 	c, err := s.Get("docs")
 	if errors.Is(err, collection.ErrUnknown) {
-		c, err = s.Declare(ctx, "docs", collection.Config{Nbits: 4})
+		c, err = s.Create(ctx, "docs", collection.Config{Nbits: 4})
 	}
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r collecti
 	case "compact":
 		_, _, err = c.Compact(ctx)
 	case "declare":
-		if _, err = s.Declare(ctx, op.IDs[0], collection.Config{}); errors.Is(err, collection.ErrExists) {
+		if _, err = s.Create(ctx, op.IDs[0], collection.Config{}); errors.Is(err, collection.ErrExists) {
 			err = nil
 		}
 	case "drop":

@@ -102,7 +102,7 @@ func TestOver(t *testing.T) {
 	require.NotZero(t, file.Len())
 	require.NoError(t, reads.Verify(t.Context()))
 	for what, err := range map[string]error{
-		"declare": func() error { _, err := s.Declare(t.Context(), "new", collection.Config{}); return err }(),
+		"declare": func() error { _, err := s.Create(t.Context(), "new", collection.Config{}); return err }(),
 		"drop":    func() error { _, err := s.Remove(t.Context(), "writes"); return err }(),
 		"most":    func() error { _, err := writes.SetMaxDocuments(t.Context(), new(uint64)); return err }(),
 		"restore": s.Restore(t.Context(), "new", &file),

@@ -275,7 +275,7 @@ func TestGivenNames(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		c, err := s.Declare(context.Background(), fmt.Sprint("c", n), collection.Config{})
+		c, err := s.Create(context.Background(), fmt.Sprint("c", n), collection.Config{})
 		require.NoError(t, err)
 		want := map[string]uint32{}
 		next := uint64(0)

@@ -2,7 +2,7 @@
 // ordered writer.
 //
 //	[Open] → [Store]                      locks the folder, opens its collections
-//	[Store.Declare] → [Collection]        a collection without documents
+//	[Store.Create] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
 //	[Collection.Snapshot] → [Snapshot]    one state of a collection, to search and to read
 //
@@ -226,11 +226,11 @@ func (s *Store) Names() []string {
 	return slices.Sorted(maps.Keys(s.collections))
 }
 
-// Declare creates a collection without documents. It is durable when Declare returns.
+// Create creates a collection without documents. It is durable when Declare returns.
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], [collection.ErrExists],
 // [collection.ErrClosed], and those of the file system.
-func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config) (*Collection, error) {
+func (s *Store) Create(ctx context.Context, name string, cfg collection.Config) (*Collection, error) {
 	if err := collection.CheckName(name); err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func requireReleased(t *testing.T, path string) {
 
 func declare(t *testing.T, s *Store, name string, cfg collection.Config) *Collection {
 	t.Helper()
-	c, err := s.Declare(t.Context(), name, cfg)
+	c, err := s.Create(t.Context(), name, cfg)
 	require.NoError(t, err)
 	return c
 }
@@ -158,7 +158,7 @@ func TestNames(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	s := openStore(t, data, nil)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", `a\b`, ".hidden", "end.", "ä", "a b", "a%2fb", "\x00", string(make([]byte, 300))} {
-		_, err := s.Declare(t.Context(), name, collection.Config{})
+		_, err := s.Create(t.Context(), name, collection.Config{})
 		require.ErrorIs(t, err, collection.ErrName, "%q", name)
 		_, err = s.Remove(t.Context(), name)
 		require.ErrorIs(t, err, collection.ErrName, "%q", name)
@@ -179,7 +179,7 @@ func TestDeclaredTogether(t *testing.T) {
 		name, found := fmt.Sprint("c", i), make(chan error)
 		for range 4 {
 			go func() {
-				_, err := s.Declare(t.Context(), name, collection.Config{})
+				_, err := s.Create(t.Context(), name, collection.Config{})
 				if err == nil || errors.Is(err, collection.ErrExists) {
 					_, err = s.Get(name)
 				}
@@ -335,7 +335,7 @@ func TestIdleCollectionsAreCheap(t *testing.T) {
 	st, err := Open(ctx, dir, nil)
 	require.NoError(t, err)
 	for i := range 50 {
-		_, err := st.Declare(ctx, fmt.Sprint("c", i), collection.Config{})
+		_, err := st.Create(ctx, fmt.Sprint("c", i), collection.Config{})
 		require.NoError(t, err)
 	}
 	require.Less(t, runtime.NumGoroutine()-before, 10)

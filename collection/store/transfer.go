@@ -68,7 +68,7 @@ func (s *Store) fillCollection(ctx context.Context, name string, fill func(c *Co
 	c, err := s.Get(name)
 	declared := errors.Is(err, collection.ErrUnknown)
 	if declared {
-		c, err = s.Declare(ctx, name, collection.Config{})
+		c, err = s.Create(ctx, name, collection.Config{})
 	}
 	if err != nil {
 		return err

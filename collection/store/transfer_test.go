@@ -136,7 +136,7 @@ func TestDamagedCollection(t *testing.T) {
 		require.ErrorIs(t, err, collection.ErrDamaged)
 		_, err = c.Stats(t.Context())
 		require.ErrorIs(t, err, collection.ErrDamaged)
-		_, err = s.Declare(t.Context(), name, collection.Config{})
+		_, err = s.Create(t.Context(), name, collection.Config{})
 		require.ErrorIs(t, err, collection.ErrExists)
 	}
 	existed, err := s.Remove(t.Context(), "bad")
@@ -168,7 +168,7 @@ func TestOneProcessAFolder(t *testing.T) {
 func TestConfig(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	for _, cfg := range []collection.Config{{Nbits: 3}, {Nbits: -1}, {BatchSize: -1}, {StartFromScratch: -2}, {Tokenizer: "zzz"}} {
-		_, err := s.Declare(t.Context(), "x", cfg)
+		_, err := s.Create(t.Context(), "x", cfg)
 		require.ErrorIs(t, err, collection.ErrConfig)
 	}
 	require.Empty(t, s.Names())

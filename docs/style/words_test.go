@@ -20,11 +20,11 @@ import (
 
 // limits are the counts that are left. They only fall: a change that lowers a count lowers its limit.
 var limits = map[string]int{
-	"phrases":   2265, // in comments of Go, see phrases
-	"foreign":   178,  // the same in Python, JavaScript, C and CUDA
-	"functions": 1517, // names of at most five letters, see goVerbs
-	"variables": 472,  // names of looseNames that live longer than five lines
-	"columns":   1685, // lines of more than 120, in sources that wrapped lists
+	"phrases":   0,  // in comments of Go, see phrases
+	"foreign":   2,  // the same in Python, JavaScript, C and CUDA
+	"functions": 49, // names of at most five letters, see goVerbs
+	"variables": 0,  // names of looseNames that live longer than five lines
+	"columns":   1,  // lines of more than 120, in sources that wrapped lists
 }
 
 // wrapped are the sources whose lines have at most 120 columns. Device code has tables of instructions.

@@ -419,7 +419,7 @@ func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 				line += strings.Count(c.Text[offset:start], "\n")
 			}
 			offset = start
-			if !c.kind.Written { // the lines of the text are not those of the file
+			if !c.kind.Verbatim { // the lines of the text are not those of the file
 				line = 1
 			}
 			if t.Payload, err = c.payload(&t, cut, len(passages), line, passage); err != nil {

@@ -177,7 +177,7 @@ func (r *reader) setTokenizer() error {
 		return &ModelError{Path: path, Err: err}
 	}
 	if v, n := r.c.Backbone.Vocabulary, t.VocabSize(); n > v && (v > 0 || r.graphs == nil) {
-		forgotten, ok := t.Forget(v)
+		forgotten, ok := t.RemoveTokensFrom(v)
 		if !ok {
 			return Errorf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
 				n, r.relativePath(r.config.path), v)

@@ -223,10 +223,10 @@ func (t *Tokenizer) tokenizeWord(w *scratch, c span) error {
 // tokens, so that "[MASK]" in a text is not a token. Call it before the tokenizer is used.
 func (t *Tokenizer) LowerFirst() { t.lowers = true }
 
-// Forget removes and returns the added tokens with ids from n on, for which the encoder has no embeddings:
+// RemoveTokensFrom removes and returns the added tokens with ids from n on, for which the encoder has no embeddings:
 // they are tokenized like other text. ok is false if another id is not below n. Call it before the
 // tokenizer is used.
-func (t *Tokenizer) Forget(n int) (tokens []string, ok bool) {
+func (t *Tokenizer) RemoveTokensFrom(n int) (tokens []string, ok bool) {
 	isBeyond := func(id int32) bool { return int(id) >= n }
 	if t.vocab.size > n || slices.ContainsFunc(slices.Concat(t.prefix, t.suffix), isBeyond) {
 		return nil, false

@@ -96,7 +96,7 @@ func (x *Index) readIDs(name string) ([]string, error) {
 		err = visitPickledDict(file, size, addID)
 	} else if err = x.checkNoPendingChanges(name); err == nil {
 		err = visitSQLiteDict(file, size, func(key string, value []byte) error {
-			v, err := torch.Plain(value)
+			v, err := torch.StringOrInt(value)
 			if err != nil {
 				return fmt.Errorf("document %.40q: %w", key, err)
 			}

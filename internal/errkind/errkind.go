@@ -11,8 +11,8 @@ import (
 // Kind classifies an error.
 type Kind int
 
-// The kinds, in the order of precedence: of an error that wraps several, Of returns the first. What was
-// changed, or could not be, goes before what was wrong with the request.
+// The kinds, in the order of precedence: Of returns the first if an error wraps several. A change that was
+// made, or could not be made, goes before a fault of the request.
 const (
 	Unknown          Kind = iota // it says nothing about the request: a fault, or another package's error
 	PartlyDone                   // a part of the change was made
@@ -28,7 +28,7 @@ const (
 	TooLarge                     // the request is larger than a collection takes
 	DocumentNotFound             // the document is not in the collection
 	BadRequest                   // another thing in the request is wrong
-	NotFound                     // there is no collection of the name
+	NotFound                     // no collection has the name
 	Empty                        // the collection has no documents yet
 	Closed                       // the index was removed or opened again while it was read
 	Locked                       // another process changes the index

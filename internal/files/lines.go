@@ -27,9 +27,9 @@ func NewLineReader(r io.Reader, limit int) *LineReader {
 	return &LineReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
-// Cells splits a line of tab-separated text, and appends its cells. The text is literal: each tab
+// SplitCells splits a line of tab-separated text, and appends its cells. The text is literal: each tab
 // ends a cell, and quotation marks and backslashes have no special meaning.
-func Cells(cells [][]byte, line []byte) [][]byte {
+func SplitCells(cells [][]byte, line []byte) [][]byte {
 	for cell := range bytes.SplitSeq(line, []byte{'\t'}) {
 		cells = append(cells, cell)
 	}

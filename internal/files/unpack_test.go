@@ -138,7 +138,7 @@ func FuzzUnpack(f *testing.F) {
 
 func TestCells(t *testing.T) {
 	var got []string
-	for _, c := range Cells(nil, []byte("\"a\t\tb\" \\t\t")) {
+	for _, c := range SplitCells(nil, []byte("\"a\t\tb\" \\t\t")) {
 		got = append(got, string(c))
 	}
 	require.Equal(t, []string{`"a`, "", `b" \t`, ""}, got)

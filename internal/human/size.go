@@ -12,9 +12,9 @@ import (
 // ErrSize reports a text that is not a number of bytes.
 var ErrSize = errors.New("want a size such as 512MiB, 1GB or 1073741824")
 
-// Size parses 1GiB, 1.5GB, 512M or a plain number of bytes, in any case. As in coreutils, M and MiB
+// ParseSize parses 1GiB, 1.5GB, 512M or a plain number of bytes, in any case. As in coreutils, M and MiB
 // are 2²⁰ bytes and MB is 10⁶.
-func Size(s string) (int64, error) {
+func ParseSize(s string) (int64, error) {
 	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit := strings.ToLower(strings.TrimSpace(s[len(number):]))
 	x, err := strconv.ParseFloat(number, 64)

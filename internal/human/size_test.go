@@ -11,12 +11,12 @@ func TestSize(t *testing.T) {
 		"0": 0, "1073741824": 1 << 30, "1GiB": 1 << 30, "1gib": 1 << 30, "256MiB": 256 << 20, "1GB": 1e9, "500M": 500 << 20,
 		"1.5GiB": 3 << 29, "64 KiB": 64 << 10, "7B": 7, "2k": 2048, "2kB": 2000, "1TiB": 1 << 40,
 	} {
-		got, err := Size(s)
+		got, err := ParseSize(s)
 		require.NoError(t, err, s)
 		require.Equal(t, want, got, s)
 	}
 	for _, s := range []string{"", "GiB", "-1", "1XB", "1GiBs", "1 2", "NaN", "Inf", "1e30", "9999999TiB", "0x1p70", "1b b"} {
-		_, err := Size(s)
+		_, err := ParseSize(s)
 		require.Error(t, err, s)
 	}
 }
@@ -26,7 +26,7 @@ func FuzzSize(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := Size(s); err == nil && n < 0 {
+		if n, err := ParseSize(s); err == nil && n < 0 {
 			t.Fatalf("%q is %d", s, n)
 		}
 	})

@@ -136,7 +136,7 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, er
 			units:      units,
 			statistics: q.Statistics,
 		}
-		hits, err = s.rank()
+		hits, err = s.rankDocuments()
 		return err
 	})
 	return hits, err
@@ -201,8 +201,8 @@ type matches struct {
 	tfs     []uint32
 }
 
-// rank returns the best documents.
-func (s *search) rank() ([]ScoredDocument, error) {
+// rankDocuments returns the best documents.
+func (s *search) rankDocuments() ([]ScoredDocument, error) {
 	if s.docs == 0 || len(s.units) == 0 || s.filter != nil && s.filter.IsEmpty() {
 		return nil, s.ctx.Err()
 	}

@@ -36,8 +36,8 @@ func isStringOrInt(v any) bool {
 	return false
 }
 
-// Plain returns the value of a pickle of a string or an integer, which is an int64.
-func Plain(pickle []byte) (any, error) {
+// StringOrInt returns the value of a pickle of a string or an integer, which is an int64.
+func StringOrInt(pickle []byte) (any, error) {
 	v, err := unpickle(pickle, maxPickle, maxMemo)
 	if err != nil {
 		return nil, err

@@ -62,13 +62,13 @@ func TestWeights(t *testing.T) {
 
 // TestPlain: what sqlitedict keeps for a string and for a number.
 func TestPlain(t *testing.T) {
-	v, err := Plain([]byte("\x80\x05\x95\x09\x00\x00\x00\x00\x00\x00\x00\x8c\x05doc 1\x94."))
+	v, err := StringOrInt([]byte("\x80\x05\x95\x09\x00\x00\x00\x00\x00\x00\x00\x8c\x05doc 1\x94."))
 	require.NoError(t, err)
 	require.Equal(t, "doc 1", v)
-	v, err = Plain([]byte("\x80\x05K\x07."))
+	v, err = StringOrInt([]byte("\x80\x05K\x07."))
 	require.NoError(t, err)
 	require.Equal(t, int64(7), v)
-	_, err = Plain([]byte("\x80\x05N."))
+	_, err = StringOrInt([]byte("\x80\x05N."))
 	require.ErrorIs(t, err, ErrUnsupported)
 }
 

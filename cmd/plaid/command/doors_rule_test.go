@@ -42,7 +42,7 @@ func TestWhatADocumentMayBe(t *testing.T) {
 	st, err := collections.Open(ctx, filepath.Join(dir, "data"), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, st.Close(context.Background())) }()
-	_, err = st.Declare(ctx, served, collection.Config{})
+	_, err = st.Create(ctx, served, collection.Config{})
 	require.NoError(t, err)
 	service, err := server.New(st.Catalog(), tinyEncoder{}, nil)
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func newServiceDoor(t *rapid.T, dir string, p *documents.Model) door {
 	ctx, d := context.Background(), &serviceDoor{dir: dir}
 	require.NoError(t, d.open(ctx))
 	most := uint64(mostMeets)
-	_, err := d.store.Declare(ctx, served, collection.Config{MaxDocuments: &most, Nbits: 2})
+	_, err := d.store.Create(ctx, served, collection.Config{MaxDocuments: &most, Nbits: 2})
 	require.NoError(t, err)
 	p.MaxDocuments = mostMeets
 	return d

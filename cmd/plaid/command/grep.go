@@ -38,7 +38,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 					path, number = relativePath(fields.Root, fields.Path), fields.Line
 				}
 				lineIndex, text = bestLine(fields.Text, question)
-				if kind, known := encode.KindByName(path); fields.Path == "" || !known || kind.Written {
+				if kind, known := encode.KindByName(path); fields.Path == "" || !known || kind.Verbatim {
 					number += lineIndex
 				}
 				if text == "" {

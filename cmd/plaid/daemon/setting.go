@@ -176,7 +176,7 @@ func textValue(p *string, def string) pflag.Value {
 
 // sizeValue is the value of a setting for a number of bytes, which is printed without rounding.
 func sizeValue(p *int64, def int64) pflag.Value {
-	return flags.Value(p, def, "SIZE", human.Size, func(n int64) string {
+	return flags.Value(p, def, "SIZE", human.ParseSize, func(n int64) string {
 		for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
 			if bytes := int64(1) << (40 - 10*i); n != 0 && n%bytes == 0 {
 				return strconv.FormatInt(n/bytes, 10) + unit

@@ -208,7 +208,7 @@ func boundedNumber(p *float64, def float64, want string, valid func(float64) boo
 }
 
 // Size is the value of a flag for a number of bytes.
-func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", human.Size, out.Bytes) }
+func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", human.ParseSize, out.Bytes) }
 
 // Measures is the value of a flag for a list of measures; the default is the usual ones.
 func Measures(p *[]eval.Measure) pflag.Value {

@@ -252,8 +252,8 @@ func (c *Cluster) Objects(prefix, with string) (names []string) {
 	return names
 }
 
-// Declared declares a collection at a node.
-func (n *Node) Declared(t testing.TB, name string, cfg collection.Config) collection.Collection {
+// MustCreate declares a collection at a node.
+func (n *Node) MustCreate(t testing.TB, name string, cfg collection.Config) collection.Collection {
 	t.Helper()
 	c, err := n.Create(t.Context(), name, cfg)
 	require.NoError(t, err)

@@ -217,14 +217,14 @@ func (c *Case) atOddAddress(b []byte) []byte {
 	return odd[1:len(odd):len(odd)]
 }
 
-// Filler is the part of [testing.TB] that [Prepare] uses.
-type Filler interface {
+// FatalHelper is the part of [testing.TB] that [Prepare] uses.
+type FatalHelper interface {
 	Helper()
 	Fatal(args ...any)
 }
 
 // Prepare resets a query, computes its scores of all k centroids and seals it.
-func Prepare(t Filler, q kernels.Query, k int, vectors, weights []float32) kernels.Query {
+func Prepare(t FatalHelper, q kernels.Query, k int, vectors, weights []float32) kernels.Query {
 	t.Helper()
 	if err := q.Reset(vectors, weights); err != nil {
 		t.Fatal(err)

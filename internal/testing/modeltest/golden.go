@@ -103,30 +103,30 @@ func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
 // Update makes tests record their figures.
 var Update = flag.Bool("update", false, "record what is found, for the table of models in docs/encoder.md")
 
-// Found has the figures of a model: the largest difference of a value of its vectors from those of
+// ModelErrors has the figures of a model: the largest difference of a value of its vectors from those of
 // its package, on the processor, and the largest 1 − cosine on a device.
-type Found struct {
+type ModelErrors struct {
 	Processor float64 `json:"processor"`
 	Device    float64 `json:"device,omitempty"`
 }
 
-// ReadFound reads the recorded figures, by the names of goldens.
-func ReadFound(t testing.TB, root string) map[string]*Found {
+// ReadModelErrors reads the recorded figures, by the names of goldens.
+func ReadModelErrors(t testing.TB, root string) map[string]*ModelErrors {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "found.json"))
 	require.NoError(t, err)
-	var figures map[string]*Found
+	var figures map[string]*ModelErrors
 	require.NoError(t, json.Unmarshal(b, &figures))
 	return figures
 }
 
 // Record requires that a figure of a model, which selectFigure selects, is within half of the recorded one, or records
 // it with two digits.
-func Record(t testing.TB, root, name string, selectFigure func(f *Found) *float64, x float64) {
+func Record(t testing.TB, root, name string, selectFigure func(f *ModelErrors) *float64, x float64) {
 	t.Helper()
-	figures := ReadFound(t, root)
+	figures := ReadModelErrors(t, root)
 	if figures[name] == nil {
-		figures[name] = new(Found)
+		figures[name] = new(ModelErrors)
 	}
 	recorded := selectFigure(figures[name])
 	if !*Update {

@@ -135,7 +135,8 @@ func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamfe
 		}
 	}
 	pieces.in, pieces.out = in.Size, out.Size
-	if err := rt.Work.Reserve(runtime.WorkspaceSizes{In: pieces.in, Out: pieces.out, Scratch: scratch.Size}); err != nil {
+	sizes := runtime.WorkspaceSizes{In: pieces.in, Out: pieces.out, Scratch: scratch.Size}
+	if err := rt.Work.Reserve(sizes); err != nil {
 		return nil, err
 	}
 	c.rows, err = uploadOperands(ctx, rt, c.operands(), lay)

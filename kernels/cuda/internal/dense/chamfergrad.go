@@ -91,7 +91,7 @@ type chamferGradsLayout struct {
 	grads    [2]int64
 }
 
-// gradients returns the outputs of both sides; nil means not wanted.
+// gradients returns the outputs of both sides. A nil output is not wanted.
 func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
 	return [2]*maxsim.Gradient{g.call.DX, g.call.DY}
 }

@@ -55,7 +55,7 @@ const nearGolden = 2e-5
 // goldens is where tiny models are that published classes saved, with their vectors.
 var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
 
-func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
+func ofDevice(f *modeltest.ModelErrors) *float64 { return &f.Device }
 
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py and families.py.

@@ -304,7 +304,7 @@ inline void check_rows(uint32_t hidden) {
       for (uint32_t c = 0; c < width; c++) off(res.get(r, c), y[c]);
     }
     stream = after;
-    expect(worst < 5e-3, "norm", form == 0 ? "" : form == 1 ? "with a stream" : form == 2 ? "of what is added" : "of a fresh stream", worst);
+    expect(worst < 5e-3, "norm", form == 0 ? "" : form == 1 ? "with a stream" : form == 2 ? "of the sum" : "of a fresh stream", worst);
   }
   // Heads and unit vectors.
   for (int tile = 0; tile < 3; tile++)

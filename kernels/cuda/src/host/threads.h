@@ -63,7 +63,8 @@ struct Fiber {
 
 class Block {
  public:
-  Block(uint32_t threads, bool reversed) : fibers_(threads), warps_((threads + kWarp - 1) / kWarp), reversed_(reversed) {
+  Block(uint32_t threads, bool reversed)
+      : fibers_(threads), warps_((threads + kWarp - 1) / kWarp), reversed_(reversed) {
     for (uint32_t i = 0; i < threads; i++) {
       Fiber &f = fibers_[i];
       f.stack.reset(new char[kStack]);
@@ -90,7 +91,7 @@ class Block {
     return counted_;
   }
 
-  // meet gives a value to the lanes of a mask, and returns what they gave.
+  // meet gives a value to the lanes of a mask, and returns their values.
   const Meeting::Turn &meet(const char *what, uint32_t mask, uint64_t value) {
     Fiber &f = *current_;
     if (!(mask >> f.lane & 1)) throw Fault(std::string(what) + " without the lane itself");
@@ -116,7 +117,7 @@ class Block {
 
   const Meeting::Turn &turn(const Fiber &f) const { return f.meeting->turns[f.meeting->count[f.lane] & 1]; }
 
-  // part lets the lanes of a fiber's meeting go on if all have come, but for those that have ended.
+  // part lets the lanes of a fiber's meeting continue if all have come, except those that have ended.
   bool part(const Fiber &fiber) {
     const Meeting &m = *fiber.meeting;
     if (((turn(fiber).came ^ m.mask) & m.mask & fiber.warp->alive) != 0) return false;
@@ -223,7 +224,7 @@ template <class T> T from_bits(uint64_t b) {
   return v;
 }
 
-// exchanged returns the value of another lane, or the lane's own where there is none.
+// exchanged returns the value of another lane, or the lane's own if that lane has not come.
 template <class T> T exchanged(const char *what, uint32_t mask, T v, int from) {
   const Meeting::Turn &t = block->meet(what, mask, bits(v));
   return from >= 0 && from < kWarp && t.came >> from & 1 ? from_bits<T>(t.value[from]) : v;
