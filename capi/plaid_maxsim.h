@@ -174,9 +174,9 @@ int plaid_chamfer_gradients(const plaid_chamfer_gradient_call *call, plaid_error
 int plaid_head(const plaid_head_call *call, plaid_error *error);
 
 /*
- * The bytes of workspace that a call needs at least: of its shapes, and of whether its data are aligned to 16 bytes
- * (others may need more), not of what its pointers point to. It is 0 on the processor. On a GPU the call has all arrays that
- * it will be made with.
+ * Returns the least number of bytes of workspace for a call. It depends on the shapes, and on whether the data are
+ * aligned to 16 bytes (other data may need more), not on the values behind the pointers. It is 0 on the processor. On
+ * a GPU the call has all arrays that it will be made with.
  */
 int plaid_score_workspace(const plaid_score_call *call, int64_t *bytes, plaid_error *error);
 int plaid_gradients_workspace(const plaid_gradient_call *call, int64_t *bytes, plaid_error *error);
