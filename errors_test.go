@@ -124,7 +124,7 @@ func TestMistakes(t *testing.T) {
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
 		{"words and vectors", search(plaid.Query{Text: "x", Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
 		{"words without text", search(plaid.Query{Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
-		{"nothing chosen", remove(c, plaid.Selection{}), collection.ErrSelection, "set IDs or Where"},
+		{"nothing chosen", remove(c, plaid.Selection{}), collection.ErrSelection, "it is empty: set IDs or Where"},
 		{"chosen twice", remove(c, plaid.Selection{IDs: []string{"a"}, Where: "1=1"}), collection.ErrSelection, "set IDs or Where, not both"},
 		{"args alone", remove(c, plaid.Selection{IDs: []string{"a"}, Args: []any{1}}), plaid.ErrOption, "Args without Where"},
 		{"condition of a deletion", remove(c, plaid.Selection{Where: "year >"}), plaid.ErrSyntax, ""},

@@ -53,7 +53,7 @@ func (e *Encoder) prepareBackend(ctx context.Context, be kernels.Backend) (err e
 	// Check that the codec can encode.
 	c := e.codec
 	uniform := c.kernel.Codebook.Uniform()
-	if c.buckets == nil && !uniform {
+	if c.buckets == nil && !uniform { // buckets are made of cutoffs; uniform levels need none
 		return ErrNoCutoffs
 	}
 	if be == nil {
@@ -62,7 +62,7 @@ func (e *Encoder) prepareBackend(ctx context.Context, be kernels.Backend) (err e
 		}
 	}
 	// Give the centroids to the backend.
-	centroids := c.Centroids() // computed here, since other workers would wait for the first one
+	centroids := c.Centroids() // decodes them once, before workers start: later they would wait for the first of them
 	if e.backend, e.release, err = kernels.Prepare(ctx, be, centroids, c.Dim); err != nil {
 		return err
 	}

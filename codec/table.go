@@ -47,7 +47,7 @@ func FromTable(
 		}
 	}
 	// Convert centroids and weights to their stored form.
-	data, err := storeCentroids(centroids, typ, dim)
+	data, err := encodeCentroids(centroids, typ, dim)
 	if err != nil {
 		return nil, report, err
 	}
@@ -86,8 +86,9 @@ func checkCutoffs(cutoffs []float32, nbits int) error {
 	return nil
 }
 
-// storeCentroids returns the centroids as bytes of a type, or an error for a value that would be rounded.
-func storeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte, error) {
+// encodeCentroids returns the centroids as bytes of a type. A value that the type cannot hold exactly is an
+// error.
+func encodeCentroids(centroids []float32, typ kernels.FloatType, dim int) ([]byte, error) {
 	if typ != kernels.BF16 && typ != kernels.F16 && typ != kernels.F32 {
 		return nil, fmt.Errorf("%w: centroids of type %v", ErrShape, typ)
 	}

@@ -159,7 +159,7 @@ func codeBlockEnds(text string) (ends []int) {
 	return append(ends, offset)
 }
 
-// scanSentenceEnd returns the bytes of the first character of s, or of the run of punctuation marks
+// scanSentenceEnd returns the number of bytes of the first character of s, or of the run of punctuation marks
 // there, and reports whether a sentence ends after it. A sentence ends at an empty line, at a full
 // stop of Chinese or Japanese, and at a Western full stop with any closing quotes and brackets, if
 // it is followed by white space and the next character is not a lower-case letter.
@@ -167,7 +167,7 @@ func scanSentenceEnd(s string) (n int, ends bool) {
 	first, n := utf8.DecodeRuneInString(s)
 	switch {
 	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):
-		return 2, true
+		return 2, true // the rest of the empty line belongs to the next sentence
 	case !strings.ContainsRune(".!?…。！？", first):
 		return n, false
 	}

@@ -239,6 +239,7 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 // admitDocuments checks that the documents may be stored, and plans the deletion of the ordinals
 // that they replace or evict.
 func (a *addition) admitDocuments(ctx context.Context) error {
+	// Documents of AddOptions.Delete make room for arrivals with the same ids.
 	if _, err := a.admission.markRemoved(ctx, a.options.Delete, a.arrivals); err != nil {
 		return err
 	}
@@ -251,10 +252,12 @@ func (a *addition) admitDocuments(ctx context.Context) error {
 		}
 	}
 	var err error
-	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0]) // the admission has one snapshot
+	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0]) // of the only snapshot of the admission
 	if err != nil || a.options.MaxDocuments == nil {
 		return err
 	}
+	// Evict the oldest documents beyond the limit. surplus is the number of arrivals that exceed it
+	// themselves: they are deleted after the commit.
 	a.evicted, a.surplus, err = a.admission.markOldest(ctx, *a.options.MaxDocuments, a.deletions.Documents)
 	if err == nil && a.evicted > 0 {
 		a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])

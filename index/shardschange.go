@@ -112,7 +112,7 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		return nil, err
 	}
 	defer endChange()
-	// Check all shards before the first change.
+	// Check all shards before the first change, by the condition of the caller (AddOptions.If).
 	if o.If != nil {
 		for _, shardSnap := range snap.Snapshots() {
 			if err := o.If(shardSnap); err != nil {

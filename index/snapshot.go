@@ -240,7 +240,7 @@ func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress
 	total := s.Chunks() + s.Segments()
 	var done atomic.Int64
 	err := parallel.Do(ctx, total, threads, func(i int) (err error) {
-		defer storage.Guard(s.Path(), &err)()
+		defer storage.Guard(s.Path(), &err)() // turns a fault of the mapped file into an error
 		if i < s.Chunks() {
 			_, err = s.Chunk(i, storage.All)
 		} else {

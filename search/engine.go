@@ -113,8 +113,8 @@ func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine
 	return newEngine(ctx, o, pinnedSource(snap))
 }
 
-// newEngine returns an engine that opens the collection of each call by open, which returns one
-// snapshot.
+// newEngine returns an engine. It calls open for each search, and once for the device; the collection
+// that open returns is one snapshot of an index.
 func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}

@@ -109,6 +109,7 @@ type resultOut struct {
 	Coverage  *search.Coverage   `json:"coverage,omitempty"`
 }
 
+// searchRoutes returns the routes of searches: by vectors and by texts, each with and without a condition.
 func searchRoutes() []route {
 	searchRoute := func(path, id, summary, example string) route {
 		return route{

@@ -166,7 +166,7 @@ func TestQueuesAreBoundedByTheirWait(t *testing.T) {
 	<-b.entered
 	server.HoldTurns(s.Server, 1500*time.Millisecond) // as if they had been held so long until now
 	p := s.refused(t, 503, server.CodeBusy, "POST", "/encode", encoding)
-	require.Contains(t, p.Message, "the limit is")
+	require.Contains(t, p.Message, "too many requests are running: this one could start in")
 	require.GreaterOrEqual(t, p.RetryAfter, 2)
 	b.free <- struct{}{}
 	require.Equal(t, 200, <-statuses)

@@ -254,7 +254,8 @@ func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (pa
 func (v *Snapshot) verifyKeys(ctx context.Context) error {
 	gen := v.tx.Bucket(layout.GenerationName(v.generation))
 	staging := v.tx.Bucket(layout.RootBucket).Get(layout.KeyStaging) != nil
-	// The numbers that the state has.
+	// The numbers that the state has. Numbers from its counters on (NextChunk, NextSegment, Docs,
+	// NextFieldRun) are those of a writer.
 	chunks, blocks := map[uint32]bool{}, map[uint32]int{}
 	for _, seg := range v.state.Segments {
 		blocks[seg.ID] = seg.Blocks

@@ -134,7 +134,7 @@ func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err
 	requestIDs := map[string]bool{} // all ids of the request, including those of documents with passages
 	payloads := make([]json.RawMessage, len(r.docs))
 	setID := func(i int, id string) (err error) {
-		if payloads[i], err = b.payloadToStore(&r.docs[i], id); err != nil {
+		if payloads[i], err = b.resolvePayload(&r.docs[i], id); err != nil {
 			return err
 		}
 		passage, err := vectors.PassageFromPayload(id, payloads[i])
@@ -178,7 +178,9 @@ func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err
 		}
 	}
 	for i, d := range r.docs {
-		if b.hasJournal { // an entry that is in the log must not fail when it is applied
+		// An entry that is in the log must not fail when it is applied: check the grid of a page image, which
+		// otherwise is checked when the document is stored.
+		if b.hasJournal {
 			if err := b.snap.CheckPage(payloads[i], len(d.Vectors)/max(d.Dim, 1)); err != nil {
 				return false, fault(i, err)
 			}
@@ -208,8 +210,8 @@ func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err
 	return false, nil
 }
 
-// payloadToStore returns the metadata of a document, which may be kept from the document that it replaces.
-func (b *batch) payloadToStore(d *collection.DocumentInput, id string) (json.RawMessage, error) {
+// resolvePayload returns the metadata of a document, which may be kept from the document that it replaces.
+func (b *batch) resolvePayload(d *collection.DocumentInput, id string) (json.RawMessage, error) {
 	if d.Metadata != nil || !d.KeepMetadata || b.snap == nil {
 		return d.Metadata, nil
 	}

@@ -162,6 +162,7 @@ func TestCompactionsEnd(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 	require.Zero(t, c.counts.Compactions)
 	require.NotContains(t, log.String(), "compacted")
+	require.NotContains(t, log.String(), "compacting")
 }
 
 // Changes beside a training hold no snapshot when they are answered: a store that is closed can be opened again.

@@ -68,16 +68,17 @@ func childrenOf(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6
 func (n *charsmap) checkReferences() error {
 	for i, u := range n.units {
 		if u>>31 != 0 {
-			continue // a value, or a free unit
+			continue // the unit is a value, or is not in use
 		}
 		if u&(1<<8) == 0 {
-			continue
+			continue // no key ends here
 		}
-		value := uint32(i) ^ childrenOf(u)
-		if value >= uint32(len(n.units)) {
+		// The value is the child with the label 0: the offset of a text, with bit 31 set.
+		valueIndex := uint32(i) ^ childrenOf(u)
+		if valueIndex >= uint32(len(n.units)) {
 			return errors.New("a value lies outside")
 		}
-		if text := n.units[value] &^ (1 << 31); text >= uint32(len(n.texts)) {
+		if text := n.units[valueIndex] &^ (1 << 31); text >= uint32(len(n.texts)) {
 			return errors.New("a text lies outside")
 		} else if !utf8.RuneStart(n.texts[text]) {
 			return errors.New("a text begins within a character")

@@ -238,12 +238,13 @@ func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 // are read instead of the blocks.
 var payloadsPerBlock uint64 = 16
 
-// Count counts the values of live documents. docs may be nil for all of them.
+// Count adds the values of live documents to the counter. docs restricts them; a nil docs means all.
 func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) error {
 	if docs == nil {
 		docs = s.live
 	}
-	// Count by the runs. Documents for which they do not suffice are unresolved.
+	// Count by the field runs, which have the values of most documents in order. The documents whose
+	// values a run does not tell are unresolved.
 	unresolved := roaring.New()
 	for i := range s.runs {
 		if err := ctx.Err(); err != nil {

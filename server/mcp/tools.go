@@ -122,7 +122,9 @@ func (t tools) getDocuments(ctx context.Context, header http.Header, in *getIn) 
 		}
 		omitted += found.Total - len(found.Documents)
 		for _, d := range found.Documents {
-			if budget <= 0 || d.Metadata == nil { // never for the first document
+			// The service sends metadata until the bytes of the range are used up, but always those of the first
+			// document: a document without metadata does not fit, nor do the next ones.
+			if budget <= 0 || d.Metadata == nil {
 				budget = 0
 				if omitted++; len(out.NoRoom) < MaxHits {
 					out.NoRoom = append(out.NoRoom, d.ID)

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
+// getCommand returns the command get.
 func (a *app) getCommand() *cobra.Command {
 	var file string
 	var force bool

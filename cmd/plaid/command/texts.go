@@ -45,7 +45,7 @@ type spooling struct {
 	surveyed *encode.Survey
 
 	textless textlessDocuments
-	// passed are the files of folders that are not read.
+	// skipped has the files of folders that are not read.
 	skipped folder.Skipped
 	// skippedEndings counts them by the endings of their names.
 	skippedEndings map[string]int
@@ -65,7 +65,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	if s.surveyed != nil {
 		total.Total, total.AllBytes = s.surveyed.Texts, s.surveyed.Bytes
 	}
-	if path != s.temporaryPath {
+	if path != s.temporaryPath { // a spool that stays holds its vectors
 		s.vectorsPath = ""
 	}
 	// Encode. If another process has the spool open, do without a file, where that is allowed.
@@ -91,7 +91,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	err = errors.Join(err, spool.Close())
 	// Keep or remove the spool. A temporary one stays if the work is not done, and if more of its
 	// texts are unused than used: it then belongs to another, larger run.
-	done := err == nil || errors.Is(err, errOutput)
+	done := err == nil || errors.Is(err, errOutput) // the work is done if only printing failed
 	switch temporary := s.spoolPath == "" && path != ""; {
 	case temporary && done && s.untilEnd:
 		s.spoolToRemove = path

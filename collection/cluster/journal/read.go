@@ -77,7 +77,7 @@ func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 	if r.known > last && r.known-last <= maxUnlisted {
 		var next []listedEntry
 		for n := last + 1; n <= r.known; n++ {
-			next = append(next, listedEntry{number: n, size: math.MaxInt32})
+			next = append(next, listedEntry{number: n, size: math.MaxInt32}) // the size is not known
 		}
 		return next, nil
 	}

@@ -29,7 +29,7 @@ func isValidJSON(e *Evaluation, raw []byte) bool {
 // evaluation has ended.
 func valueEnd(e *Evaluation, raw []byte, offset int) int {
 	depth := 0                      // of open arrays and objects
-	limit := offset + checkInterval // where the context is checked next
+	limit := offset + checkInterval // where the context is checked next; endedAfter counts the bytes
 	for ; ; offset++ {
 		if offset >= limit {
 			if limit = offset + checkInterval; e.endedAfter(checkInterval) {

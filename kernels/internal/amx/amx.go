@@ -172,6 +172,10 @@ var fieldWindows = func() (all [4]window) {
 	return all
 }()
 
+// halves multiplies n rows, stride bytes apart, with a panel of 32 columns, all of bfloat16. dst gets
+// the products, and most the largest of each column. A row's products are scaled by its factor; nil
+// factors mean 1.
+//
 //go:noescape
 func halves(
 	dst *[32]float32, most *[32]float32, rows *byte, n, stride int, panel *byte, factors *float32, config *[64]byte,

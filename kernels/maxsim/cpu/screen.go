@@ -37,12 +37,14 @@ type screenPanels struct {
 	starts [][width]int32       // added to the sums of each column, see setColumn
 	terms  [][width]columnTerms // of the bound
 	usable bool                 // all columns are in a safe range
-	row    rounded              // scratch: a rounded column
+	row    rounded              // scratch: a column, rounded as rows of documents are
 }
 
 // columnTerms has the factors of the bound b of a column, in units of the column.
 type columnTerms struct {
-	perErr, perNorm float32 // b = perErr·|x − x̃| + perNorm·|x̃|. Both are 0 for a column of zeros
+	// b = perErr·|x − x̃| + perNorm·|x̃|, for a row x of a document and its rounding x̃. Both are 0
+	// for a column of zeros.
+	perErr, perNorm float32
 	inverse         float32 // 1/unit
 }
 
@@ -99,7 +101,7 @@ func (s *screenPanels) setColumn(c int, x []float32) {
 	s.starts[c/width][lane] = int32(128 * (128*s.stride - levelSum))
 	// The terms. Squares are sums of float32: slack exceeds their roundings. Sums of float32
 	// products are rounded by (dim + 8)·2⁻²⁴ of |q|·|x|; rounding is four times that, for the
-	// products of both stages and the scaling by units.
+	// products of the screen, those of the exact stage, and the scaling by units.
 	slack := 1 + float64(len(x))/(1<<23)
 	errorNorm, length := slack*math.Sqrt(errorSquare), slack*math.Sqrt(square)
 	rounding := float64(len(x)+8) / (1 << 22) * length

@@ -182,7 +182,9 @@ def add_texts(
     progress: Progress,
     defer: bool,
 ) -> None:
-    """Adds texts, which the service encodes. ``defer`` allows the first texts to wait.
+    """Adds texts, which the service encodes.
+
+    ``defer`` allows the first texts to wait until there are enough to build the index of all of them at once.
 
     ``window`` has the options for passages (`passage_options`); None stores each text as one document.
     """

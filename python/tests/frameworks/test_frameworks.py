@@ -132,7 +132,7 @@ def test_adapters_want_an_index(index: Index) -> None:
                 make(value)
     with Index(None, id_type=int) as numbered:
         for store in stores:
-            with pytest.raises(ValueError, match="texts: want an index with id_type=str"):
+            with pytest.raises(ValueError, match="are texts: want an index with id_type=str"):
                 store(numbered)
     with pytest.raises(TypeError, match="texts is None; want a list of texts"):
         stores[0](index).add_texts(None)

@@ -281,7 +281,10 @@ const distanceMargin = 64
 // zeroDistance returns the index of the distance 0 in a table of relative positions.
 func zeroDistance(c *transformer.Config) int { return c.MaxPositions - 1 + distanceMargin }
 
-// addDistances adds the table of relative positions, divided by the scale of products.
+// addDistances adds the position biases of attention, which a kernel adds to products of queries and
+// keys by their distance. x is [heads, 2·MaxPositions − 1], from the most negative distance on. The
+// biases are divided by the scale, because the kernel scales the sums. Each row gets distanceMargin
+// zeros at both ends.
 func (p *packer) addDistances(x []float32) int64 {
 	if x == nil {
 		return noArray
