@@ -92,10 +92,11 @@ func (f *Feedback) FirstSearch(o Options) Options {
 	}
 }
 
-// Location is the location of a document: its shard, as in [Hit], and its ordinal there.
+// Location is the location of a document: its shard, as in [Hit], and its ordinal there. Nodes of a
+// cluster send it as JSON.
 type Location struct {
-	Shard   int
-	Ordinal uint32
+	Shard   int    `json:"Part"`
+	Ordinal uint32 `json:"Ordinal"`
 }
 
 // RelevantDocuments returns the relevant documents, each once: the liked ones, and the best Docs of

@@ -13,10 +13,11 @@ import (
 // DefaultPassages is the number of passages of a hit where a user sets none.
 const DefaultPassages = 3
 
-// DocumentKey identifies a document: by its shard, as in [Hit], and its id.
+// DocumentKey identifies a document: by its shard, as in [Hit], and its id. Nodes of a cluster send it as
+// JSON.
 type DocumentKey struct {
-	Shard int
-	ID    string
+	Shard int    `json:"Part"`
+	ID    string `json:"ID"`
 }
 
 // RankGroups returns the k best documents of a ranking of documents and passages that did not come

@@ -54,7 +54,7 @@ func TestAnswerToChangeOfAnotherForm(t *testing.T) {
 
 // Documents that are said to be in a shard that there is not are an error.
 func TestPlacesInNoShard(t *testing.T) {
-	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"docs":20,"places":[{"Shard":7,"Ordinal":1}]}]}`)
+	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"docs":20,"places":[{"Part":7,"Ordinal":1}]}]}`)
 	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	_, err = v.Search(t.Context(), []search.Query{{Vectors: testDocs(0, 1, testDim)[0].Vectors}},
