@@ -34,10 +34,10 @@ type measureFunc func(ctx context.Context, args []string, stdout, stderr io.Writ
 
 var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
-	{"grown", "VECTORS", "the cost of a collection that grows in batches (docs/service.md)", grownStudy},
+	{"grown", "VECTORS", "the cost of a collection that grows in batches (docs/serving.md)", grownStudy},
 	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)",
 		clusterStudy},
-	{"load", "VECTORS", "how many queries the service answers, compared with its engine (docs/service.md)", loadStudy},
+	{"load", "VECTORS", "how many queries the service answers, compared with its engine (docs/serving.md)", loadStudy},
 }
 
 func main() {

@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Files of a collection in a folder of plaid serve; see docs/service.md.
+// Files of a collection in a folder of plaid serve; see docs/serving.md.
 const (
 	collectionConfig = "collection.json"
 	collectionIndex  = "index.plaid"

@@ -138,7 +138,7 @@ func NewConfig() *Config {
 		"processor)")
 
 	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or "+
-		"with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+
+		"with permissions by index and limits (docs/serving.md); read again when it changes. "+envTokens+
 		" may have such lines too")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
