@@ -149,7 +149,7 @@ func (b *rowLimitReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// parseTSV reads tab-separated text without quoting ([files.Cells]): each line that is not blank is a
+// parseTSV reads tab-separated text without quoting ([files.SplitCells]): each line that is not blank is a
 // row. The first line names the columns ([Fields.Columns]), unless it is a document already
 // ([Fields.headless]).
 func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {

@@ -72,7 +72,7 @@ func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 //     columns and white space does not, white space if tabs do not. It is an error if both do, and
 //     the numbers differ.
 //
-// Cells are literal ([files.Cells]).
+// Cells are literal ([files.SplitCells]).
 type table struct {
 	*lineReader
 	layouts      string // the known numbers of columns, for messages
